@@ -1,0 +1,28 @@
+"""Bayesian neural nets at the price of one network.
+
+>>> import torch, slimbayes as sb
+>>> model = sb.rank1(torch.nn.Linear(8, 3), members=4)
+>>> model(torch.randn(5, 8)).shape
+torch.Size([4, 5, 3])
+"""
+
+__version__ = "0.1.0.dev0"
+
+from slimbayes import analysis as analysis
+from slimbayes import families as families
+from slimbayes import layers as layers
+from slimbayes import metrics as metrics
+from slimbayes import nets as nets
+from slimbayes.likelihoods import Bernoulli as Bernoulli
+from slimbayes.likelihoods import Categorical as Categorical
+from slimbayes.likelihoods import Gaussian as Gaussian
+from slimbayes.methods.batch_ensemble import batch_ensemble as batch_ensemble
+from slimbayes.methods.conversion import register_converter as register_converter
+from slimbayes.methods.rank1 import rank1 as rank1
+from slimbayes.model import BayesianModel as BayesianModel
+from slimbayes.objective import ELBO as ELBO
+from slimbayes.prediction import Prediction as Prediction
+from slimbayes.pretrained import load as load
+from slimbayes.schedules import linear_annealing as linear_annealing
+from slimbayes.summary import count_parameters as count_parameters
+from slimbayes.tree import BatchAxis as BatchAxis

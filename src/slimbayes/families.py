@@ -1,0 +1,257 @@
+"""The laws a factor, a weight or a prior can follow.
+
+A family is a location-scale law written as ``transform(loc, scale, noise)`` with noise of a fixed
+standard law, so that one draw of noise is all the randomness there is and gradients reach both
+parameters. ``distribution`` gives the same law in the vocabulary of ``torch.distributions``.
+"""
+
+import math
+from abc import ABC, abstractmethod
+from dataclasses import asdict, dataclass
+from typing import Any, ClassVar
+
+import torch
+from torch import Generator, Tensor
+from torch import distributions as td
+
+from slimbayes._checks import check_choice, check_number
+from slimbayes.distributions import Delta, Horseshoe
+
+__all__ = [
+    "FAMILIES",
+    "Cauchy",
+    "DeltaFamily",
+    "Family",
+    "HalfCauchy",
+    "HorseshoeFamily",
+    "LogNormal",
+    "Normal",
+    "StudentT",
+    "get_family",
+]
+
+
+@dataclass(frozen=True)
+class Family(ABC):
+    """One law. Subclasses are immutable and carry only their shape parameters.
+
+    Example:
+        >>> family = get_family("student_t", df=5.0)
+        >>> family.distribution(torch.zeros(3), torch.ones(3)).df
+        tensor([5., 5., 5.])
+    """
+
+    name: ClassVar[str]
+    #: Values are positive (log-normal, half-Cauchy) rather than real.
+    positive: ClassVar[bool] = False
+    #: Draws differ from each other; False for a point mass.
+    random: ClassVar[bool] = True
+    #: May be a posterior; False for laws that only serve as priors.
+    posterior: ClassVar[bool] = True
+    #: Standard deviation of the truncated-normal jitter that the reference puts on the initial rho.
+    rho_jitter: ClassVar[float] = 0.0
+
+    @abstractmethod
+    def noise(self, shape: tuple[int, ...], like: Tensor, generator: Generator | None = None) -> Tensor:
+        """Draw standard noise of ``shape`` with the dtype and device of ``like``."""
+
+    @abstractmethod
+    def transform(self, loc: Tensor, scale: Tensor, noise: Tensor) -> Tensor:
+        """Turn standard noise into a draw; differentiable in ``loc`` and ``scale``."""
+
+    @abstractmethod
+    def distribution(self, loc: Tensor, scale: Tensor) -> td.Distribution:
+        """Return the law as a ``torch.distributions`` object."""
+
+    def location(self, loc: Tensor) -> Tensor:
+        """Return the value at the location (the median) of the law."""
+        return loc
+
+    def loc_of(self, value: float) -> float:
+        """Return the ``loc`` whose location is ``value``."""
+        return value
+
+    def spec(self) -> str | dict[str, Any]:
+        """Return a JSON value from which ``get_family`` rebuilds this family."""
+        parameters = asdict(self)
+        return {"name": self.name, **parameters} if parameters else self.name
+
+
+def _uniform(shape: tuple[int, ...], like: Tensor, generator: Generator | None) -> Tensor:
+    return torch.rand(shape, dtype=_draw_dtype(like), device=like.device, generator=generator)
+
+
+def _draw_dtype(like: Tensor) -> torch.dtype:
+    # Half-precision uniforms have so few values that their tails are visibly wrong.
+    return torch.float32 if like.dtype in (torch.float16, torch.bfloat16) else like.dtype
+
+
+@dataclass(frozen=True)
+class Normal(Family):
+    """N(loc, scale^2)."""
+
+    name: ClassVar[str] = "normal"
+    rho_jitter: ClassVar[float] = 0.1
+
+    def noise(  # noqa: D102
+        self, shape: tuple[int, ...], like: Tensor, generator: Generator | None = None
+    ) -> Tensor:
+        return torch.randn(shape, dtype=_draw_dtype(like), device=like.device, generator=generator)
+
+    def transform(self, loc: Tensor, scale: Tensor, noise: Tensor) -> Tensor:  # noqa: D102
+        return loc + scale * noise
+
+    def distribution(self, loc: Tensor, scale: Tensor) -> td.Distribution:  # noqa: D102
+        return td.Normal(loc, scale, validate_args=False)
+
+
+@dataclass(frozen=True)
+class LogNormal(Normal):
+    """exp(N(loc, scale^2)): positive factors (appendix C.1); ``loc`` and ``scale`` live in log space."""
+
+    name: ClassVar[str] = "log_normal"
+    positive: ClassVar[bool] = True
+
+    def transform(self, loc: Tensor, scale: Tensor, noise: Tensor) -> Tensor:  # noqa: D102
+        return torch.exp(loc + scale * noise)
+
+    def distribution(self, loc: Tensor, scale: Tensor) -> td.Distribution:  # noqa: D102
+        return td.LogNormal(loc, scale, validate_args=False)
+
+    def location(self, loc: Tensor) -> Tensor:  # noqa: D102
+        return loc.exp()
+
+    def loc_of(self, value: float) -> float:  # noqa: D102
+        if value <= 0:
+            raise ValueError(
+                f"A log_normal factor is positive, but its location was asked to be {value}. "
+                "Give a positive `prior_mean`, or a real-valued family such as 'normal'."
+            )
+        return math.log(value)
+
+
+@dataclass(frozen=True)
+class Cauchy(Family):
+    """Cauchy(loc, scale), drawn as loc + scale tan(pi (u - 1/2))."""
+
+    name: ClassVar[str] = "cauchy"
+
+    def noise(  # noqa: D102
+        self, shape: tuple[int, ...], like: Tensor, generator: Generator | None = None
+    ) -> Tensor:
+        return torch.tan(math.pi * (_uniform(shape, like, generator) - 0.5))
+
+    def transform(self, loc: Tensor, scale: Tensor, noise: Tensor) -> Tensor:  # noqa: D102
+        return loc + scale * noise
+
+    def distribution(self, loc: Tensor, scale: Tensor) -> td.Distribution:  # noqa: D102
+        return td.Cauchy(loc, scale, validate_args=False)
+
+
+@dataclass(frozen=True)
+class StudentT(Family):
+    """Student-t with ``df`` degrees of freedom.
+
+    Drawn with Bailey's polar method, sqrt(df (u^(-2/df) - 1)) cos(2 pi v), which needs two uniforms
+    and no gamma sampler, so it takes a generator and compiles.
+    """
+
+    df: float = 3.0
+    name: ClassVar[str] = "student_t"
+
+    def __post_init__(self) -> None:
+        check_number("df", self.df, low=0.0, remedy="Small values have heavy tails; 1 is the Cauchy law.")
+
+    def noise(  # noqa: D102
+        self, shape: tuple[int, ...], like: Tensor, generator: Generator | None = None
+    ) -> Tensor:
+        radius = 1 - _uniform(shape, like, generator)  # in (0, 1]: zero would be infinite
+        angle = 2 * math.pi * _uniform(shape, like, generator)
+        return torch.sqrt(self.df * torch.expm1(-2 / self.df * radius.log())) * torch.cos(angle)
+
+    def transform(self, loc: Tensor, scale: Tensor, noise: Tensor) -> Tensor:  # noqa: D102
+        return loc + scale * noise
+
+    def distribution(self, loc: Tensor, scale: Tensor) -> td.Distribution:  # noqa: D102
+        return td.StudentT(torch.full_like(loc, self.df), loc, scale, validate_args=False)
+
+
+@dataclass(frozen=True)
+class DeltaFamily(Family):
+    """A point mass at ``loc``: BatchEnsemble, or a maximum a posteriori factor under a proper prior."""
+
+    name: ClassVar[str] = "delta"
+    random: ClassVar[bool] = False
+
+    def noise(  # noqa: D102
+        self, shape: tuple[int, ...], like: Tensor, generator: Generator | None = None
+    ) -> Tensor:
+        return torch.zeros(shape, dtype=like.dtype, device=like.device)
+
+    def transform(self, loc: Tensor, scale: Tensor, noise: Tensor) -> Tensor:  # noqa: D102
+        return loc.expand(torch.broadcast_shapes(loc.shape, noise.shape))
+
+    def distribution(self, loc: Tensor, scale: Tensor) -> td.Distribution:  # noqa: D102
+        return Delta(loc)
+
+
+@dataclass(frozen=True)
+class HalfCauchy(Cauchy):
+    """|Cauchy(0, scale)|, a prior for positive factors; it starts at zero whatever ``loc`` is."""
+
+    name: ClassVar[str] = "half_cauchy"
+    positive: ClassVar[bool] = True
+    posterior: ClassVar[bool] = False
+
+    def transform(self, loc: Tensor, scale: Tensor, noise: Tensor) -> Tensor:  # noqa: D102
+        return scale * noise.abs()
+
+    def distribution(self, loc: Tensor, scale: Tensor) -> td.Distribution:  # noqa: D102
+        return td.HalfCauchy(scale, validate_args=False)
+
+
+@dataclass(frozen=True)
+class HorseshoeFamily(Family):
+    """The horseshoe: N(loc, lambda^2) with lambda ~ half-Cauchy(scale) (section 3.2), lambda integrated out."""
+
+    name: ClassVar[str] = "horseshoe"
+    posterior: ClassVar[bool] = False
+
+    def noise(  # noqa: D102
+        self, shape: tuple[int, ...], like: Tensor, generator: Generator | None = None
+    ) -> Tensor:
+        return Cauchy().noise(shape, like, generator) * Normal().noise(shape, like, generator)
+
+    def transform(self, loc: Tensor, scale: Tensor, noise: Tensor) -> Tensor:  # noqa: D102
+        return loc + scale * noise
+
+    def distribution(self, loc: Tensor, scale: Tensor) -> td.Distribution:  # noqa: D102
+        return Horseshoe(loc, scale)
+
+
+FAMILIES: dict[str, type[Family]] = {
+    family.name: family
+    for family in (Normal, Cauchy, StudentT, LogNormal, DeltaFamily, HalfCauchy, HorseshoeFamily)
+}
+
+
+def get_family(spec: str | dict[str, Any] | Family, argument: str = "family", **parameters: Any) -> Family:
+    """Return the family that a name, a JSON spec or a family object stands for.
+
+    Args:
+        spec: ``"normal"``, ``"cauchy"``, ``"student_t"``, ``"log_normal"``, ``"delta"``, the prior-only
+            ``"half_cauchy"`` and ``"horseshoe"``, a dict with a ``name`` and parameters, or a ``Family``.
+        argument: The argument's name, for the error message.
+        **parameters: Shape parameters, such as ``df`` of ``"student_t"``.
+
+    Example:
+        >>> get_family({"name": "student_t", "df": 4.0})
+        StudentT(df=4.0)
+    """
+    if isinstance(spec, Family):
+        return spec
+    if isinstance(spec, dict):
+        parameters = {**spec, **parameters}
+        spec = parameters.pop("name", None)  # type: ignore[assignment]
+    check_choice(argument, spec, FAMILIES)
+    return FAMILIES[spec](**parameters)  # type: ignore[index]

@@ -1,0 +1,165 @@
+"""The two protocols that layers keep: what is random, and what can be folded into a plain layer."""
+
+from abc import abstractmethod
+from collections.abc import Callable
+from typing import Any, Self
+
+from torch import Generator, Tensor, nn
+
+from slimbayes.sampling import Sampling
+
+__all__ = ["BayesianLayer", "Pick", "Stochastic", "along_rows"]
+
+#: Gives the value of a stochastic part for the draw that is being folded.
+Pick = Callable[["Stochastic"], Tensor]
+
+
+class Stochastic:
+    """A random tensor: a factor, an embedding table, later a weight.
+
+    Attributes:
+        name: Its path in the model, under which ``BayesianModel.draw`` keeps its values.
+        sampling: The state of the forward pass, shared by all layers of a model.
+    """
+
+    name: str = ""
+    sampling: Sampling
+    #: Its parameters that the plain network had already.
+    base_parameters: tuple[str, ...] = ()
+
+    @abstractmethod
+    def hold(self, members: int, samples: int, generator: Generator | None) -> Tensor:
+        """Draw one value per member and sample: ``(members * samples, *shape)``."""
+
+    @abstractmethod
+    def at_location(self, member: int) -> Tensor:
+        """Return the value of one member at its location."""
+
+    @abstractmethod
+    def kl(self) -> Tensor:
+        """Return the KL to the prior: ``(members,)``, or a scalar where members share the law."""
+
+
+class BayesianLayer:
+    """A layer with stochastic parts, made from a plain torch layer by changing its class in place.
+
+    The layer object stays the same, so tied weights, shared modules, hooks and references from
+    anywhere in the network survive conversion; ``fold`` goes the other way.
+
+    Attributes:
+        name: Its path in the model.
+        row_dim: Axis of the rows in its input if not the model's ``batch_dim``.
+        plain_class: The class it had before.
+    """
+
+    name: str = ""
+    row_dim: int | None = None
+    sampling: Sampling
+    plain_class: type[nn.Module]
+
+    @classmethod
+    def adopt(cls, layer: nn.Module, *args: Any, **kwargs: Any) -> Self:
+        """Turn a plain layer into this class, keeping its weights; ``set_up`` adds the rest."""
+        plain_class = type(layer)
+        layer.__class__ = cls
+        assert isinstance(layer, cls)
+        layer.begin(plain_class, *args, **kwargs)
+        return layer
+
+    def begin(self, plain_class: type[nn.Module], *args: Any, **kwargs: Any) -> None:
+        """Set up a new layer whose weights are there already."""
+        self.plain_class = plain_class
+        self.set_up(*args, **kwargs)
+        share_sampling(self, Sampling())
+
+    @abstractmethod
+    def set_up(self, *args: Any, **kwargs: Any) -> None:
+        """Add stochastic parts and per-member biases to a layer that has just been adopted."""
+
+    @abstractmethod
+    def fold(self, pick: Pick, member: int) -> nn.Module:
+        """Turn this layer, in place, into a plain one with the draw given by ``pick`` in its weights."""
+
+    def enter(self) -> Sampling:
+        """Return the sampling state at the start of ``forward``, noting that this layer ran."""
+        if self.sampling.called is not None:
+            self.sampling.called.add(self.name)
+        return self.sampling
+
+    def rows_axis(self, x: Tensor) -> int:
+        """Return the axis of ``x`` that holds the rows: 0 in two dimensions, else as declared."""
+        if x.dim() < 2:
+            raise ValueError(
+                f"Layer {self.name or type(self).__name__} got an input of shape {tuple(x.shape)} with no "
+                "batch axis. Give it a batch, even of one."
+            )
+        if x.dim() == 2:
+            return 0
+        return self.sampling.batch_dim if self.row_dim is None else self.row_dim
+
+
+def along_rows(
+    x: Tensor, values: Tensor, axis: int, channel_dim: int, additive: bool, name: str = ""
+) -> Tensor:
+    """Multiply (or add) one vector of channel values to each group of consecutive rows.
+
+    Args:
+        x: Input with rows on ``axis`` and channels on ``channel_dim``.
+        values: ``(groups, channels)``; row ``i`` of ``x`` takes ``values[i // (rows / groups)]``.
+        axis: Axis of the rows.
+        channel_dim: Axis of the channels (negative counts from the end).
+        additive: Add instead of multiply.
+        name: The layer, for the error message.
+
+    Example:
+        >>> import torch
+        >>> along_rows(torch.ones(4, 3), torch.tensor([[1.0, 2, 3], [4, 5, 6]]), 0, 1, False)
+        tensor([[1., 2., 3.],
+                [1., 2., 3.],
+                [4., 5., 6.],
+                [4., 5., 6.]])
+    """
+    groups, rows = values.shape[0], x.shape[axis]
+    if rows % groups:
+        raise ValueError(
+            f"Layer {name or '(unnamed)'} got {rows} rows on axis {axis} of an input of shape "
+            f"{tuple(x.shape)}, which cannot be dealt to {groups} draws. Its input does not carry the model's "
+            f"batch on that axis: set the layer's `row_dim`, convert with another `batch_dim`, or exclude it."
+        )
+    channel_dim = channel_dim % x.dim()
+    shape = [1] * x.dim()
+    shape[axis], shape[channel_dim] = groups, values.shape[1]
+    values = values.to(x.dtype)
+    if groups == rows:
+        values = values.view(shape)
+        return x + values if additive else x * values
+    grouped = x.unflatten(axis, (groups, rows // groups))
+    values = values.view(shape).unsqueeze(axis + 1)
+    return (grouped + values if additive else grouped * values).flatten(axis, axis + 1)
+
+
+def member_bias(
+    bias: nn.Parameter | None, members: int, memo: dict[int, nn.Parameter]
+) -> nn.Parameter | None:
+    """Return ``bias`` repeated for each member, the same object for biases that were tied."""
+    if bias is None:
+        return None
+    if id(bias) not in memo:
+        repeated = bias.detach().expand(members, -1).clone()
+        memo[id(bias)] = nn.Parameter(repeated, requires_grad=bias.requires_grad)
+        memo[-id(bias)] = bias  # keeps the old object alive, so that its id is not used again
+    return memo[id(bias)]
+
+
+def share_sampling(module: Any, sampling: Sampling) -> None:
+    """Make every Bayesian part of ``module`` read one sampling state."""
+    for part in module.modules():
+        if isinstance(part, (BayesianLayer, Stochastic)):
+            part.sampling = sampling
+
+
+def plain_base(cls: type) -> type[nn.Module]:
+    """Return the torch class that a Bayesian layer class extends."""
+    return next(
+        base for base in cls.__mro__ if issubclass(base, nn.Module) and not issubclass(base, BayesianLayer)
+    )

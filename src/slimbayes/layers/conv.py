@@ -1,0 +1,173 @@
+"""Rank-1 convolutions and transposed convolutions: factors act on channels, at every position alike."""
+
+from typing import Any
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+
+from slimbayes.layers.rank1 import Rank1
+
+__all__ = [
+    "Rank1Conv1d",
+    "Rank1Conv2d",
+    "Rank1Conv3d",
+    "Rank1ConvTranspose1d",
+    "Rank1ConvTranspose2d",
+    "Rank1ConvTranspose3d",
+]
+
+
+class _Rank1Conv(Rank1):
+    channel_dim = 1
+    # What every torch convolution has; declared here for the type checker.
+    in_channels: int
+    out_channels: int
+    groups: int
+    padding: Any
+    padding_mode: str
+
+    def sizes(self) -> tuple[int, int]:
+        return self.in_channels, self.out_channels
+
+    def rows_axis(self, x: Tensor) -> int:
+        """Rows are always the first axis of a convolution's input."""
+        if x.dim() != self.weight.dim():
+            raise ValueError(
+                f"Layer {self.name or type(self).__name__} expected a batch of {self.weight.dim()} dimensions, "
+                f"but got shape {tuple(x.shape)}. Give it a batch, even of one."
+            )
+        return 0
+
+    def op(self, x: Tensor, *args: Any) -> Tensor:
+        return self._conv_forward(x, self.weight, None)  # type: ignore[operator, no-any-return]
+
+    def scaled_weight(self, scale: Tensor) -> Tensor:
+        return self.weight * self._by_group(scale).view(
+            *self.weight.shape[:2], *[1] * (self.weight.dim() - 2)
+        )
+
+    def _by_group(self, scale: Tensor) -> Tensor:
+        """Return, of a full (out, in) matrix, the blocks that a grouped weight (out, in / groups) has."""
+        blocks = scale.view(self.groups, -1, self.groups, self.in_channels // self.groups)
+        return torch.cat([blocks[g, :, g] for g in range(self.groups)])
+
+    def constant_response(self, value: Tensor) -> Tensor:
+        padded = self.padding not in ("valid", 0) and self.padding != (0,) * (self.weight.dim() - 2)
+        if padded and self.padding_mode == "zeros":
+            return super().constant_response(value)  # a border of zeros answers differently: not foldable
+        taps = self.weight.flatten(2).sum(2)
+        return torch.einsum(
+            "goi,gi->go", taps.unflatten(0, (self.groups, -1)), value.view(self.groups, -1)
+        ).flatten()
+
+
+class Rank1Conv1d(_Rank1Conv, nn.Conv1d):
+    """``nn.Conv1d`` with rank-1 factors on its channels.
+
+    Shape:
+        - Input: ``(members * m, in_channels, length)``. Output: ``(members * m, out_channels, length')``.
+
+    Example:
+        >>> Rank1Conv1d(4, 6, 3, members=2)(torch.randn(10, 4, 9)).shape
+        torch.Size([10, 6, 7])
+    """
+
+
+class Rank1Conv2d(_Rank1Conv, nn.Conv2d):
+    """``nn.Conv2d`` with rank-1 factors on its channels.
+
+    Shape:
+        - Input: ``(members * m, in_channels, h, w)``. Output: ``(members * m, out_channels, h', w')``.
+
+    Example:
+        >>> layer = Rank1Conv2d(4, 6, 3, padding=1, padding_mode="circular", groups=2, members=2)
+        >>> layer(torch.randn(10, 4, 8, 8)).shape
+        torch.Size([10, 6, 8, 8])
+    """
+
+
+class Rank1Conv3d(_Rank1Conv, nn.Conv3d):
+    """``nn.Conv3d`` with rank-1 factors on its channels.
+
+    Shape:
+        - Input: ``(members * m, in_channels, d, h, w)``. Output: ``(members * m, out_channels, d', h', w')``.
+
+    Example:
+        >>> Rank1Conv3d(2, 3, 3, members=2)(torch.randn(4, 2, 5, 5, 5)).shape
+        torch.Size([4, 3, 3, 3, 3])
+    """
+
+
+class _Rank1ConvTranspose(_Rank1Conv):
+    functional: Any
+
+    def op(self, x: Tensor, *args: Any) -> Tensor:
+        size = args[0] if args else None
+        output_padding = self._output_padding(  # type: ignore[operator]
+            x,
+            None if size is None else list(size),
+            self.stride,
+            self.padding,
+            self.kernel_size,
+            self.weight.dim() - 2,
+            self.dilation,
+        )
+        convolve = type(self).functional
+        return convolve(  # type: ignore[no-any-return]
+            x, self.weight, None, self.stride, self.padding, output_padding, self.groups, self.dilation
+        )
+
+    def forward(self, x: Tensor, output_size: list[int] | None = None) -> Tensor:
+        return super().forward(x) if output_size is None else super().forward(x, output_size)
+
+    def _by_group(self, scale: Tensor) -> Tensor:
+        """As above for a transposed weight, (in, out / groups)."""
+        blocks = scale.view(self.groups, -1, self.groups, self.in_channels // self.groups)
+        return torch.cat([blocks[g, :, g].T for g in range(self.groups)])
+
+    def constant_response(self, value: Tensor) -> Tensor:
+        return Rank1.constant_response(self, value)
+
+
+class Rank1ConvTranspose1d(_Rank1ConvTranspose, nn.ConvTranspose1d):
+    """``nn.ConvTranspose1d`` with rank-1 factors on its channels.
+
+    Shape:
+        - Input: ``(members * m, in_channels, length)``. Output: ``(members * m, out_channels, length')``.
+
+    Example:
+        >>> Rank1ConvTranspose1d(4, 6, 3, stride=2, members=2)(torch.randn(10, 4, 9)).shape
+        torch.Size([10, 6, 19])
+    """
+
+    functional = F.conv_transpose1d
+
+
+class Rank1ConvTranspose2d(_Rank1ConvTranspose, nn.ConvTranspose2d):
+    """``nn.ConvTranspose2d`` with rank-1 factors on its channels.
+
+    Shape:
+        - Input: ``(members * m, in_channels, h, w)``. Output: ``(members * m, out_channels, h', w')``.
+
+    Example:
+        >>> layer = Rank1ConvTranspose2d(4, 6, 3, stride=2, members=2)
+        >>> layer(torch.randn(10, 4, 8, 8), output_size=(18, 18)).shape
+        torch.Size([10, 6, 18, 18])
+    """
+
+    functional = F.conv_transpose2d
+
+
+class Rank1ConvTranspose3d(_Rank1ConvTranspose, nn.ConvTranspose3d):
+    """``nn.ConvTranspose3d`` with rank-1 factors on its channels.
+
+    Shape:
+        - Input: ``(members * m, in_channels, d, h, w)``. Output: ``(members * m, out_channels, d', h', w')``.
+
+    Example:
+        >>> Rank1ConvTranspose3d(2, 3, 3, members=2)(torch.randn(4, 2, 3, 3, 3)).shape
+        torch.Size([4, 3, 5, 5, 5])
+    """
+
+    functional = F.conv_transpose3d

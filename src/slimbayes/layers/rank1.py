@@ -1,0 +1,196 @@
+"""What all rank-1 layers share: y = op(x ∘ s) ∘ r + b_k, Eq. 1 with a bias for each member."""
+
+from abc import abstractmethod
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from slimbayes.layers.base import BayesianLayer, Pick, along_rows, member_bias, plain_base
+from slimbayes.layers.factor import Factor, FactorOptions
+
+__all__ = ["Rank1", "become_plain", "fold_kernel", "fold_scale", "perturb"]
+
+
+def perturb(
+    layer: BayesianLayer,
+    op: Any,
+    x: Tensor,
+    input_factor: Factor | None,
+    output_factor: Factor | None,
+    axis: int,
+    channel_dim: int,
+    additive: bool,
+) -> Tensor:
+    r"""Apply a linear ``op`` between an input and an output factor.
+
+    .. math::
+        y = \sum_{j=1}^R op(x \circ s_j) \circ r_j \qquad \text{or, additive,} \qquad y = op(x + s) + r
+
+    Args:
+        layer: The layer, for error messages.
+        op: A linear map of ``x`` without bias.
+        x: Input with rows on ``axis`` and channels on ``channel_dim``.
+        input_factor: s, or None.
+        output_factor: r, or None.
+        axis: Axis of the rows.
+        channel_dim: Axis of the channels, before and after ``op``.
+        additive: Add the factors instead of multiplying.
+    """
+    rows = x.shape[axis]
+    inputs = (None,) if input_factor is None else input_factor.values(rows)
+    outputs = (None,) if output_factor is None else output_factor.values(rows)
+    if input_factor is None:
+        inputs = (None,) * len(outputs)
+    elif output_factor is None:
+        outputs = (None,) * len(inputs)
+    total: Tensor | None = None
+    for s, r in zip(inputs, outputs, strict=True):
+        term = op(x if s is None else along_rows(x, s, axis, channel_dim, additive, layer.name))
+        if r is not None:
+            term = along_rows(term, r, axis, channel_dim, additive, layer.name)
+        total = term if total is None else total + term
+    assert total is not None
+    return total
+
+
+def fold_scale(s: Tensor | None, r: Tensor | None, inputs: int, outputs: int) -> Tensor | float:
+    """Return F = sum_j r_j s_j^T, shape ``(outputs, inputs)``, of one draw; missing factors are ones."""
+    if s is None and r is None:
+        return 1.0
+    some = s if s is not None else r
+    assert some is not None
+    rank = 1 if some.dim() == 1 else some.shape[0]
+    s = some.new_ones(rank, inputs) if s is None else s.view(rank, inputs)
+    r = some.new_ones(rank, outputs) if r is None else r.view(rank, outputs)
+    return torch.einsum("jo,ji->oi", r, s)
+
+
+def fold_kernel(
+    layer: BayesianLayer,
+    weight: Tensor,
+    bias: Tensor | None,
+    s: Tensor | None,
+    r: Tensor | None,
+    additive: bool,
+) -> tuple[Tensor, Tensor | None]:
+    """Return the weight ``(out, in)`` and bias of one draw: W ∘ F, or for additive factors b + W s + r."""
+    if not additive:
+        return weight * fold_scale(s, r, weight.shape[1], weight.shape[0]), bias
+    if bias is None:
+        raise ValueError(
+            f"Layer {layer.name or type(layer).__name__} has an additive perturbation and no bias to fold it "
+            "into. Build it with bias=True, or use perturbation='multiplicative'."
+        )
+    shifted = bias if s is None else bias + weight @ s
+    return weight, shifted if r is None else shifted + r
+
+
+class Rank1(BayesianLayer, nn.Module):
+    """Mixin for layers with one weight and one bias. A subclass names its channels and its linear map.
+
+    To support a layer class of your own, subclass this and your class, implement ``sizes``, ``op``,
+    ``scaled_weight`` (and ``constant_response`` for additive perturbations), and register
+    ``YourClass.adopt`` with ``sb.register_converter``.
+
+    Attributes:
+        weight: The shared weight W.
+        bias: ``(members, out)``; ``(out,)`` with ``member_bias=False``; None if the layer has none.
+        input_factor: s, a ``Factor`` over input channels, or None.
+        output_factor: r, a ``Factor`` over output channels, or None.
+    """
+
+    channel_dim: int = -1
+    weight: Tensor
+    bias: Tensor | None
+    input_factor: Factor | None
+    output_factor: Factor | None
+
+    def __init__(self, *args: Any, **kwargs: Any) -> None:
+        options, plain = FactorOptions.split(kwargs)
+        super().__init__(*args, **plain)
+        self.begin(plain_base(type(self)), options)
+
+    def set_up(self, options: FactorOptions, memo: dict[int, nn.Parameter] | None = None) -> None:
+        """Add the factors and repeat the bias for each member."""
+        inputs, outputs = self.sizes()
+        kwargs = {"device": self.weight.device, "dtype": self.weight.dtype}
+        self.additive = options.perturbation == "additive"
+        self.members = options.members
+        self.input_factor = self.output_factor = None
+        if options.has("input"):
+            self.input_factor = Factor(inputs, options, summed=options.factors == "input", **kwargs)
+        if options.has("output"):
+            self.output_factor = Factor(outputs, options, summed=True, **kwargs)
+        if options.member_bias and self.bias is not None:
+            assert isinstance(self.bias, nn.Parameter)
+            self.bias = member_bias(self.bias, options.members, {} if memo is None else memo)
+
+    @abstractmethod
+    def sizes(self) -> tuple[int, int]:
+        """Return the numbers of input and output channels."""
+
+    @abstractmethod
+    def op(self, x: Tensor, *args: Any) -> Tensor:
+        """Apply the layer's linear map, without bias."""
+
+    @abstractmethod
+    def scaled_weight(self, scale: Tensor) -> Tensor:
+        """Return the weight times ``scale`` of shape ``(out channels, in channels)``."""
+
+    def constant_response(self, value: Tensor) -> Tensor:
+        """Return ``op`` of an input that is ``value`` (one number a channel) everywhere."""
+        raise ValueError(
+            f"Layer {self.name or type(self).__name__} has an additive perturbation, which no plain "
+            f"{self.plain_class.__name__} with its padding can express. Use perturbation='multiplicative'."
+        )
+
+    def forward(self, x: Tensor, *args: Any) -> Tensor:
+        """Apply the layer to rows that are member-major."""
+        self.enter()
+        axis = self.rows_axis(x)
+        y = perturb(
+            self,
+            (lambda z: self.op(z, *args)) if args else self.op,
+            x,
+            self.input_factor,
+            self.output_factor,
+            axis,
+            self.channel_dim,
+            self.additive,
+        )
+        if self.bias is None:
+            return y
+        bias = self.bias if self.bias.dim() == 2 else self.bias.unsqueeze(0)
+        return along_rows(y, bias, axis, self.channel_dim, True, self.name)
+
+    def fold(self, pick: Pick, member: int) -> nn.Module:
+        """Become the plain layer with weight W ∘ sum_j r_j s_j^T (Eq. 1) and the member's bias."""
+        s = None if self.input_factor is None else pick(self.input_factor)
+        r = None if self.output_factor is None else pick(self.output_factor)
+        weight, bias = self.weight, self.bias
+        with torch.no_grad():
+            bias = bias[member] if bias is not None and bias.dim() == 2 else bias
+            if self.additive:
+                shift = torch.zeros(self.sizes()[1], device=weight.device, dtype=weight.dtype)
+                shift = shift if s is None else shift + self.constant_response(s)
+                shift = shift if r is None else shift + r
+                bias = shift if bias is None else bias + shift
+            elif isinstance(scale := fold_scale(s, r, *self.sizes()), Tensor):
+                weight = self.scaled_weight(scale.to(weight.dtype))
+            self.weight = nn.Parameter(weight.detach().clone())
+            self.bias = None if bias is None else nn.Parameter(bias.detach().clone())
+        become_plain(self, ("input_factor", "output_factor"), ("additive", "members"))
+        return self
+
+
+def become_plain(layer: BayesianLayer, modules: tuple[str, ...], attributes: tuple[str, ...]) -> None:
+    """Strip a folded layer of what conversion added, and give it back its class."""
+    assert isinstance(layer, nn.Module)
+    for name in modules:
+        layer._modules.pop(name, None)
+        layer.__dict__.pop(name, None)
+    plain_class = layer.plain_class
+    for name in (*attributes, "name", "row_dim", "sampling", "plain_class"):
+        layer.__dict__.pop(name, None)
+    layer.__class__ = plain_class

@@ -1,0 +1,251 @@
+"""From a plain network to a Bayesian one: which layers, how each is converted, and what was left and why."""
+
+import copy
+import difflib
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass, field
+from fnmatch import fnmatchcase
+from typing import Any
+
+from torch import nn
+from torch.nn.modules.linear import NonDynamicallyQuantizableLinear
+from torch.nn.utils import parametrize
+
+__all__ = ["Conversion", "Converter", "Selector", "convert", "register_converter"]
+
+#: A pattern for names, a layer class, a predicate on (name, module), or several of them.
+Selector = str | type[nn.Module] | Callable[[str, nn.Module], bool] | Iterable[Any] | None
+#: Takes a plain layer and the method's settings; returns the Bayesian layer, the same object or a new one.
+Converter = Callable[[nn.Module, Any], nn.Module]
+
+_CONVERTERS: dict[str, dict[type[nn.Module], Converter]] = {}
+
+
+def register_converter(
+    layer_class: type[nn.Module], converter: Converter | None = None, method: str = "rank1"
+) -> Any:
+    """Teach ``method`` to convert a layer class; call it or use it as a decorator.
+
+    The converter is called as ``converter(layer, settings)`` on a copy of the layer, and returns the
+    Bayesian layer. ``settings.options`` are the ``FactorOptions`` of the conversion.
+
+    Args:
+        layer_class: The class, and those subclasses of it that keep its ``forward``.
+        converter: The function; leave it out to decorate one.
+        method: The method that learns it.
+
+    Example:
+        >>> from slimbayes.layers import Rank1Linear
+        >>> class MyLinear(nn.Linear):
+        ...     def forward(self, x):
+        ...         return super().forward(x)
+        >>> @register_converter(MyLinear)
+        ... def convert_my_linear(layer, settings):
+        ...     return Rank1Linear.adopt(layer, settings.options, settings.memo)
+    """
+
+    def register(function: Converter) -> Converter:
+        _CONVERTERS.setdefault(method, {})[layer_class] = function
+        return function
+
+    return register if converter is None else register(converter)
+
+
+@dataclass
+class Part:
+    """One module with weights of its own: converted, or left with the reason."""
+
+    name: str
+    kind: str
+    converted: bool
+    reason: str
+    before: int
+    after: int = 0
+
+
+@dataclass
+class Conversion:
+    """A converted network and the account of what happened to each part."""
+
+    net: nn.Module
+    parameters_before: int
+    parts: list[Part] = field(default_factory=list)
+
+    @property
+    def converted(self) -> list[str]:
+        """Names of the converted modules."""
+        return [part.name for part in self.parts if part.converted]
+
+
+def matches(selector: Selector, name: str, module: nn.Module) -> bool:
+    """Tell whether a selector picks a module.
+
+    A string picks a module by its whole name, by a trailing part of it, by a shell pattern, or as part
+    of a module so named: ``"layer1"`` picks ``net.layer1`` and ``layer1.0.conv1`` alike.
+    """
+    if selector is None:
+        return False
+    if isinstance(selector, str):
+        dotted = f".{name}."
+        return fnmatchcase(name, selector) or f".{selector}." in dotted
+    if isinstance(selector, type):
+        return _is_a(module, selector)
+    if callable(selector):
+        return bool(selector(name, module))
+    return any(matches(one, name, module) for one in selector)
+
+
+def _is_a(module: nn.Module, kind: type[nn.Module]) -> bool:
+    # An attention's out_proj is a Linear in name only: nobody who picks Linear means it.
+    hidden = isinstance(module, NonDynamicallyQuantizableLinear) and kind is nn.Linear
+    return isinstance(module, kind) and not hidden
+
+
+def _check_patterns(argument: str, selector: Selector, net: nn.Module) -> None:
+    """Raise for a string or class that picks nothing: most likely a slip of the pen."""
+    if isinstance(selector, (str, type)):
+        names = [name for name, _ in net.named_modules()]
+        if any(matches(selector, name, module) for name, module in net.named_modules()):
+            return
+        near = difflib.get_close_matches(str(selector), names, n=3, cutoff=0.4)
+        hint = f" Near names: {', '.join(near)}." if near else f" The names are: {', '.join(names[1:11])}."
+        raise ValueError(
+            f"Expected argument `{argument}` to pick some module, but {selector!r} picks none.{hint}"
+        )
+    if selector is not None and not callable(selector):
+        for one in selector:
+            _check_patterns(argument, one, net)
+
+
+def find_converter(method: str, module: nn.Module) -> tuple[Converter | None, str]:
+    """Return the converter for a module, or None and the reason why there is none."""
+    kind = type(module)
+    if isinstance(module, NonDynamicallyQuantizableLinear):
+        return None, "its MultiheadAttention reads its weight directly; it is converted with that module"
+    if parametrize.is_parametrized(module):
+        return (
+            None,
+            "its weight is parametrized; call torch.nn.utils.parametrize.remove_parametrizations first",
+        )
+    if isinstance(module, nn.modules.lazy.LazyModuleMixin) and module.has_uninitialized_params():  # type: ignore[misc]
+        return None, "it is lazy and has no weights yet; run the network once first"
+    for base in kind.__mro__:
+        if base in _CONVERTERS.get(method, {}):
+            if kind is base or kind.forward is base.forward:
+                return _CONVERTERS[method][base], ""
+            return None, f"it is a {base.__name__} with a forward of its own; register a converter for it"
+    return None, f"no converter is registered for {kind.__name__}; its weights stay point estimates"
+
+
+def own_parameters(module: nn.Module) -> int:
+    """Return the number of parameters that a module holds itself, not in its children."""
+    return sum(p.numel() for p in module.parameters(recurse=False))
+
+
+def all_parameters(module: nn.Module) -> int:
+    """Return the number of parameters of a module and its children, tied ones once."""
+    return sum(p.numel() for p in module.parameters())
+
+
+def convert(
+    net: nn.Module,
+    method: str,
+    settings: Any,
+    include: Selector = None,
+    exclude: Selector = None,
+    veto: Callable[[nn.Module], str] = lambda module: "",
+) -> Conversion:
+    """Copy a network and convert the layers that were picked.
+
+    Args:
+        net: The plain network; it is not touched.
+        method: Whose converters to use.
+        settings: Handed to each converter.
+        include: What to convert; None for all that can be. An explicit choice that cannot be converted
+            is an error.
+        exclude: What to leave.
+        veto: Returns why a module that could be converted is left by default, or ``""``.
+    """
+    if not isinstance(net, nn.Module):
+        raise TypeError(f"Expected argument `net` to be a torch.nn.Module, but got {type(net).__name__}.")
+    _check_patterns("include", include, net)
+    _check_patterns("exclude", exclude, net)
+    # A holder, so that the root can be replaced like any other module.
+    holder = nn.ModuleDict({"net": copy.deepcopy(net)})
+    result = Conversion(holder["net"], all_parameters(net))
+    inside: set[int] = set()
+    for name, module in list(holder["net"].named_modules()):
+        if id(module) in inside or (own_parameters(module) == 0 and not _known(method, module)):
+            continue
+        before = all_parameters(module) if _known(method, module) else own_parameters(module)
+        part = Part(name, type(module).__name__, False, "", before)
+        result.parts.append(part)
+        part.reason = _why_left(method, name, module, include, exclude, veto)
+        if part.reason:
+            part.after = before
+            continue
+        converter, _ = find_converter(method, module)
+        assert converter is not None
+        inside.update(id(child) for child in module.modules())
+        new = converter(module, settings)
+        if new is not module:
+            replace(holder, module, new)
+        part.converted, part.reason, part.after = True, type(new).__name__, all_parameters(new)
+    result.net = holder["net"]
+    if not result.converted:
+        raise ValueError(
+            "Expected the network to have a layer to convert, but none was: "
+            + "; ".join(
+                f"{part.name or 'the root'} ({part.kind}): {part.reason}" for part in result.parts[:10]
+            )
+            + "."
+        )
+    return result
+
+
+def _known(method: str, module: nn.Module) -> bool:
+    return any(base in _CONVERTERS.get(method, {}) for base in type(module).__mro__)
+
+
+def _why_left(
+    method: str,
+    name: str,
+    module: nn.Module,
+    include: Selector,
+    exclude: Selector,
+    veto: Callable[[nn.Module], str],
+) -> str:
+    if matches(exclude, name, module):
+        return "excluded"
+    if include is not None and not matches(include, name, module):
+        return "not included"
+    unable = find_converter(method, module)[1]
+    reason = unable or veto(module)
+    # A class, predicate or subtree may well cover norms and embeddings that are left by default; what has
+    # no converter, or is asked for by its very name, has been chosen.
+    chosen = _by_name(include, name) or (unable and not isinstance(include, str) and include is not None)
+    if reason and chosen:
+        raise ValueError(
+            f"Cannot convert {name or 'the root module'} ({type(module).__name__}), which `include` asks for: "
+            f"{reason}. Leave it out of `include`, or put it into `exclude`."
+        )
+    return reason
+
+
+def _by_name(selector: Selector, name: str) -> bool:
+    """Tell whether a selector spells out this very module."""
+    if isinstance(selector, str):
+        return f".{name}.".endswith(f".{selector}.")
+    if selector is None or callable(selector):
+        return False
+    return any(_by_name(one, name) for one in selector)
+
+
+def replace(root: nn.Module, old: nn.Module, new: nn.Module) -> None:
+    """Put ``new`` wherever ``old`` is a child below ``root``."""
+    for parent in list(root.modules()):
+        if parent is new:
+            continue  # new may hold old inside, as MemberNorm does
+        for name, child in list(parent._modules.items()):
+            if child is old:
+                parent._modules[name] = new

@@ -1,0 +1,362 @@
+"""The one protocol: a network whose output has its draws on the first axis.
+
+``x`` is repeated for each member and sample (``tree``), goes through the network, whose Bayesian layers
+read the shared ``Sampling`` state and draw their factors, and comes back with the draws split off.
+"""
+
+import copy
+import warnings
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any, Self
+
+import torch
+from torch import Generator, Tensor, nn
+
+from slimbayes import tree
+from slimbayes._checks import check_choice, check_count
+from slimbayes.chunks import MAX_MEMORY, predict_draws
+from slimbayes.layers.base import BayesianLayer, Stochastic, share_sampling
+from slimbayes.layers.transformer import close_fast_paths, undo_patches
+from slimbayes.likelihoods import Likelihood, get_likelihood
+from slimbayes.methods.conversion import Conversion, replace
+from slimbayes.prediction import Prediction
+from slimbayes.priors import Prior
+from slimbayes.sampling import Sampling, check_sampling, generator_for
+from slimbayes.summary import Summary
+
+__all__ = ["BayesianModel"]
+
+
+class BayesianModel(nn.Module):
+    """A network with draws. Made by a method such as ``sb.rank1``, not by hand.
+
+    Attributes:
+        net: The converted network.
+        members: Mixture components K.
+        method: Name of the method that made it.
+        options: The method's options as JSON values.
+        likelihood: How outputs are read; set by ``sb.ELBO``, or by hand.
+
+    Example:
+        >>> import slimbayes as sb
+        >>> model = sb.rank1(nn.Linear(8, 3), members=4)
+        >>> x = torch.randn(5, 8)
+        >>> model(x, samples=2).shape, model(x, samples=0).shape
+        (torch.Size([8, 5, 3]), torch.Size([4, 5, 3]))
+    """
+
+    def __init__(self, conversion: Conversion, method: str, options: dict[str, Any]) -> None:
+        super().__init__()
+        check_choice("noise", options["noise"], ("example", "shared"))
+        check_choice("train_on", options["train_on"], ("tile", "split"))
+        check_count("batch_dim", options["batch_dim"], 0)
+        self.net = conversion.net
+        self.method = method
+        self.options = options
+        self.members: int = options["members"]
+        self.parts = conversion.parts
+        self.parameters_before = conversion.parameters_before
+        self.sampling = Sampling(batch_dim=options["batch_dim"])
+        self.likelihood: Likelihood | None = None
+        for name, module in self.net.named_modules():
+            if isinstance(module, (BayesianLayer, Stochastic)):
+                module.name = name
+        share_sampling(self.net, self.sampling)
+        self.patches = close_fast_paths(self.net)
+        self._checked = False
+        if options["freeze_base"]:
+            added = set(map(id, self.added_parameters()))
+            for parameter in self.net.parameters():
+                parameter.requires_grad_(id(parameter) in added)
+            self.train(self.net.training)
+
+    # ------------------------------------------------------------------ forward
+
+    def forward(
+        self,
+        *args: Any,
+        samples: int = 1,
+        noise: str | None = None,
+        generator: Generator | None = None,
+        draw: dict[str, Tensor] | None = None,
+        **kwargs: Any,
+    ) -> Any:
+        """Run the network on every draw.
+
+        Args:
+            *args: The network's inputs, tensors in any nest. Tensors whose batch axis has the batch's size
+                are repeated for each draw; others are shared. ``sb.BatchAxis`` settles doubts.
+            samples: Draws of each member; 0 for each member at its location.
+            noise: ``"example"`` or ``"shared"``; None for the model's own.
+            generator: Source of randomness; None for torch's global one.
+            draw: Values from ``model.draw``, instead of new ones.
+            **kwargs: The network's keyword arguments.
+
+        Returns:
+            What the network returns, each tensor with a first axis of ``members * max(samples, 1)`` draws,
+            member-major. In training with ``train_on="split"``: of ``samples`` draws.
+        """
+        noise = self.options["noise"] if noise is None else noise
+        check_sampling(samples, noise)
+        if draw is not None:
+            samples = self._samples_of(draw)
+        batch_dim = self.sampling.batch_dim
+        size = tree.batch_size((args, kwargs), batch_dim)
+        if size == 0:
+            raise ValueError("Expected a batch of at least one example, but got an empty one.")
+        each = max(samples, 1)
+        split = self.training and self.options["train_on"] == "split"
+        rows = self.members * each * (-(-size // self.members) if split else size)
+        if split:
+            deal = self._dealt(each)
+            args, kwargs = tree.on_batch((args, kwargs), size, batch_dim, deal)
+        else:
+            args, kwargs = tree.on_batch((args, kwargs), size, batch_dim, self._tiled(self.members * each))
+        output = self._run(args, kwargs, samples, noise, rows, generator, draw)
+        if split:
+            return tree.collect(output, self.members, each, size, batch_dim)
+        return tree.split_draws(output, self.members * each, rows, batch_dim)
+
+    def _run(
+        self,
+        args: Any,
+        kwargs: Any,
+        samples: int,
+        noise: str,
+        rows: int,
+        generator: Generator | None,
+        draw: dict[str, Tensor] | None,
+    ) -> Any:
+        generator = generator_for(self.device, generator)
+        if noise == "shared" and draw is None and samples > 0:
+            draw = self.draw(samples, generator)
+        first = not self._checked and not torch.compiler.is_compiling()
+        called: set[str] | None = set() if first else None
+        with self.sampling.during(samples, noise, rows, generator, draw, called):
+            output = self.net(*args, **kwargs)
+        if called is not None:
+            self._checked = True
+            self._warn_if_bypassed(called)
+        return output
+
+    @staticmethod
+    def _tiled(copies: int) -> Any:
+        def repeat(x: Tensor, axis: int) -> Tensor:
+            return x.repeat(*(copies if i == axis else 1 for i in range(x.dim())))
+
+        return repeat
+
+    def _dealt(self, samples: int) -> Any:
+        def deal(x: Tensor, axis: int) -> Tensor:
+            dealt = tree.deal(x, axis, self.members)
+            if samples == 1:
+                return dealt
+            hands = dealt.unflatten(axis, (self.members, -1)).unsqueeze(axis + 1)
+            return hands.expand(*hands.shape[: axis + 1], samples, *hands.shape[axis + 2 :]).flatten(
+                axis, axis + 2
+            )
+
+        return deal
+
+    def _warn_if_bypassed(self, called: set[str]) -> None:
+        missed = [layer.name for layer in self.layers() if layer.name not in called]
+        if missed:
+            warnings.warn(
+                f"These layers were converted, but the network never called them: {', '.join(missed)}. If it reads "
+                "their weights directly, their factors are bypassed: exclude them, or register a converter for "
+                "the module that does so.",
+                stacklevel=4,
+            )
+
+    # ------------------------------------------------------------------ random parts
+
+    def layers(self) -> Iterator[Any]:
+        """Yield the Bayesian layers."""
+        return (module for module in self.net.modules() if isinstance(module, BayesianLayer))
+
+    def stochastic(self) -> Iterator[Any]:
+        """Yield the random parts: factors and mean-field tables."""
+        return (module for module in self.net.modules() if isinstance(module, Stochastic))
+
+    def draw(self, samples: int = 1, generator: Generator | None = None) -> dict[str, Tensor]:
+        """Draw every random part once per member and sample, for ``model(x, draw=...)`` and ``member``.
+
+        Returns:
+            By name, tensors of shape ``(members * samples, *shape of the part)``.
+        """
+        check_count("samples", samples, 1)
+        return {part.name: part.hold(self.members, samples, generator) for part in self.stochastic()}
+
+    def _samples_of(self, draw: dict[str, Tensor]) -> int:
+        names = {part.name for part in self.stochastic()}
+        if set(draw) != names:
+            wrong = sorted(names.symmetric_difference(draw))[:3]
+            raise ValueError(
+                f"Expected argument `draw` to hold this model's parts, but it differs in {wrong}. "
+                "Make it with model.draw()."
+            )
+        return next(iter(draw.values())).shape[0] // self.members
+
+    def kl(self, member_kl: str = "sum") -> Tensor:
+        r"""Return :math:`\sum KL(q \| p)` over all random parts (Eq. 2); needs no forward pass.
+
+        Args:
+            member_kl: ``"sum"`` over members (the reference), or their ``"mean"`` (the bound for a uniform
+                mixture, by convexity of the KL). Parts that the members share count once either way.
+        """
+        check_choice("member_kl", member_kl, ("sum", "mean"))
+        total = torch.zeros((), device=self.device, dtype=self.dtype)
+        for part in self.stochastic():
+            divergence = part.kl()
+            total = total + (divergence.mean() if member_kl == "mean" else divergence.sum())
+        for module in self.net.modules():
+            if isinstance(module, Prior) and (penalty := module.penalty()) is not None:
+                total = total + penalty
+        return total
+
+    @property
+    def device(self) -> torch.device:
+        """Device of the parameters."""
+        return next(self.parameters()).device
+
+    @property
+    def dtype(self) -> torch.dtype:
+        """Type of the parameters."""
+        return next(self.parameters()).dtype
+
+    # ------------------------------------------------------------------ prediction
+
+    def predict(
+        self,
+        *args: Any,
+        samples: int = 1,
+        batch_size: int | None = None,
+        noise: str | None = None,
+        generator: Generator | None = None,
+        seed: int | None = None,
+        max_memory: int = MAX_MEMORY,
+        likelihood: str | Likelihood | None = None,
+        **kwargs: Any,
+    ) -> Prediction:
+        """Predict in evaluation mode without gradients, in chunks that bound the memory.
+
+        Args:
+            *args: The network's inputs.
+            samples: Draws of each member; 0 for each member at its location.
+            batch_size: Examples in a chunk; None for as many as ``max_memory`` allows.
+            noise: ``"example"`` or ``"shared"``; None for the model's own. Shared draws are the same in all
+                chunks.
+            generator: Source of randomness.
+            seed: Seeds a generator of its own: the same seed gives the same prediction.
+            max_memory: Bytes of activations to stay within, by an estimate from one example.
+            likelihood: How to read the outputs; None for the model's own.
+            **kwargs: The network's keyword arguments.
+        """
+        if seed is not None:
+            if generator is not None:
+                raise ValueError(f"Expected `seed` or `generator`, but got both (seed={seed}). Give one.")
+            generator = Generator(self.device).manual_seed(seed)
+        draws = predict_draws(self, args, kwargs, samples, batch_size, noise, generator, max_memory)
+        reading = self.likelihood if likelihood is None else get_likelihood(likelihood)
+        return Prediction(draws, reading, self.members)
+
+    def member(
+        self,
+        index: int,
+        sample: int | None = None,
+        generator: Generator | None = None,
+        draw: dict[str, Tensor] | None = None,
+    ) -> nn.Module:
+        """Return one member as a plain network of the original classes, factors folded into its weights.
+
+        Args:
+            index: The member.
+            sample: None for the member at its location; a number to fold one draw of it: the first of a new
+                one, or that one of ``draw``.
+            generator: Source of randomness for a new draw; the network then equals
+                ``model(x, noise="shared", generator=...)[index]`` under a generator in the same state.
+            draw: Values from ``model.draw``.
+        """
+        if not 0 <= index < self.members:
+            raise ValueError(
+                f"Expected argument `index` to be from 0 to {self.members - 1}, but got {index}."
+            )
+        row = 0
+        if draw is not None:
+            row = index * self._samples_of(draw) + (sample or 0)
+        elif sample is not None or generator is not None:
+            draw, row = self.draw((sample or 0) + 1, generator), index * ((sample or 0) + 1) + (sample or 0)
+
+        def pick(part: Stochastic) -> Tensor:
+            return part.at_location(index) if draw is None else draw[part.name][row]
+
+        folded = copy.deepcopy(self)
+        undo_patches(folded.net, folded.patches)
+        for layer in list(folded.layers()):
+            plain = layer.fold(pick, index)
+            if plain is not layer:
+                replace(folded, layer, plain)
+        return folded.net
+
+    # ------------------------------------------------------------------ training
+
+    def added_parameters(self) -> Iterator[nn.Parameter]:
+        """Yield the parameters that conversion added, other than biases: locations, scales, priors."""
+        for part in self.stochastic():
+            for name, parameter in part.named_parameters():
+                if name not in part.base_parameters:
+                    yield parameter
+
+    def param_groups(
+        self, lr: float | None = None, weight_decay: float = 0.0, factor_lr: float | None = None
+    ) -> list[dict[str, Any]]:
+        """Return parameter groups for any torch optimiser: no weight decay on what has a KL.
+
+        Args:
+            lr: Learning rate of the base; None for the optimiser's default.
+            weight_decay: Of the base (weights, norms and biases, as in the reference); the papers' l2
+                is ``weight_decay = 2 * l2``.
+            factor_lr: Learning rate of the factors; None for ``lr``.
+        """
+        random = {id(p): p for part in self.stochastic() for p in part.parameters()}
+        if self.likelihood is not None:
+            random.update((id(p), p) for p in self.likelihood.parameters())
+        base = [p for p in self.parameters() if id(p) not in random and p.requires_grad]
+        groups: list[dict[str, Any]] = [
+            {"params": base, "weight_decay": weight_decay, "lr": lr},
+            {
+                "params": [p for p in random.values() if p.requires_grad],
+                "weight_decay": 0.0,
+                "lr": lr if factor_lr is None else factor_lr,
+            },
+        ]
+        for group in groups:
+            if group["lr"] is None:
+                del group["lr"]
+        return [group for group in groups if group["params"]]
+
+    def train(self, mode: bool = True) -> Self:
+        """Set training mode; the statistics of a frozen base's norm layers stay as they are."""
+        super().train(mode)
+        if mode and self.options["freeze_base"]:
+            for module in self.net.modules():
+                if isinstance(module, nn.modules.batchnorm._NormBase):
+                    module.eval()
+        return self
+
+    # ------------------------------------------------------------------ account and storage
+
+    def summary(self) -> Summary:
+        """Return what was converted, what was left and why, and the parameters before and after."""
+        return Summary.of(self)
+
+    def save_pretrained(self, folder: str | Path) -> None:
+        """Write ``config.json`` and ``model.safetensors``; read them with ``sb.load(folder, net)``."""
+        from slimbayes.pretrained import save
+
+        save(self, folder)
+
+    def extra_repr(self) -> str:
+        """Show the method."""
+        return f"{self.method}, members={self.members}"

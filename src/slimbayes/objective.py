@@ -1,0 +1,177 @@
+"""The variational objective (Eq. 2), per example."""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+from torch import Tensor
+
+from slimbayes._checks import check_choice, check_count, check_number
+from slimbayes.likelihoods import Likelihood, get_likelihood, mixture
+from slimbayes.model import BayesianModel
+from slimbayes.schedules import Schedule
+from slimbayes.tree import output_tensor
+
+__all__ = ["ELBO", "Terms"]
+
+#: The four forms of appendix D: Eqs. 13, 14, 11 and 12.
+OBJECTIVES = ("average", "mixture", "marginal_logits", "marginal_probs")
+LogLikelihood = Callable[[Any, Any], Tensor]
+
+
+@dataclass(frozen=True)
+class Terms:
+    """The parts of the objective.
+
+    Attributes:
+        nll: Negative log-likelihood, mean over the batch.
+        kl: KL of all members, not yet divided by ``num_data``.
+        beta: The KL's weight at this step.
+        loss: ``nll + beta * kl / num_data``.
+    """
+
+    nll: Tensor
+    kl: Tensor
+    beta: float
+    loss: Tensor
+
+
+class ELBO:
+    r"""The negative evidence lower bound of Eq. 2 divided by N, without :math:`-\log p(W)`.
+
+    .. math::
+        \mathcal L = -\frac1B \sum_{b=1}^B \ell_b + \frac{\beta}{N} \sum_k KL(q_k \| p)
+
+    with :math:`\ell_b` by ``objective``, over the draws d = 1..D of the output (appendix D):
+
+    ========================  ==================================================================  =======
+    ``"average"``             :math:`\frac1D \sum_d \log p(y_b \mid f_d)`                         Eq. 13
+    ``"mixture"``             :math:`\log \frac1D \sum_d p(y_b \mid f_d)`                         Eq. 14
+    ``"marginal_logits"``     :math:`\log p(y_b \mid \frac1D \sum_d f_d)`                         Eq. 11
+    ``"marginal_probs"``      the likelihood with its parameters averaged over draws              Eq. 12
+    ========================  ==================================================================  =======
+
+    :math:`-\log p(W)` is weight decay: the papers' l2 is ``weight_decay = 2 * l2`` in ``model.param_groups``.
+
+    Args:
+        model: The model; wrapped in ``DistributedDataParallel`` or compiled is fine. It is given the likelihood,
+            so that ``predict`` reads its outputs alike. Build the ELBO before the optimiser: a Gaussian's
+            learned noise is a parameter of the model.
+        num_data: Number N of training examples, of the whole training set.
+        likelihood: ``"categorical"``, ``"bernoulli"``, ``"gaussian"``, a ``Likelihood``, or a function
+            ``(outputs, targets) -> log-likelihood`` of shape ``(draws, batch)``.
+        objective: See above. The papers train on the average, which generalises better.
+        beta: Weight of the KL: a number, or a function of the step such as ``sb.linear_annealing(steps)``.
+        member_kl: ``"sum"`` over members, as the reference has it, or ``"mean"``, the mixture's bound.
+
+    Example:
+        >>> import torch, slimbayes as sb
+        >>> model = sb.rank1(torch.nn.Linear(8, 3))
+        >>> elbo = sb.ELBO(model, num_data=1000, beta=sb.linear_annealing(100))
+        >>> x, y = torch.randn(5, 8), torch.tensor([0, 1, 2, 0, 1])
+        >>> elbo(model(x), y).backward()
+        >>> elbo.step()
+        >>> elbo.beta
+        0.02
+    """
+
+    def __init__(
+        self,
+        model: Any,
+        num_data: int,
+        likelihood: str | Likelihood | LogLikelihood = "categorical",
+        objective: str = "average",
+        beta: float | Schedule = 1.0,
+        member_kl: str = "sum",
+    ) -> None:
+        check_count("num_data", num_data, 1, "Give the number of training examples, not the batch size.")
+        check_choice("objective", objective, OBJECTIVES)
+        check_choice("member_kl", member_kl, ("sum", "mean"))
+        if not callable(beta):
+            check_number("beta", beta, low=-1e-12)
+        self.model = _unwrap(model)
+        self.num_data, self.objective, self.member_kl = num_data, objective, member_kl
+        self.schedule = beta
+        self.steps = 0
+        self.likelihood: Likelihood | LogLikelihood
+        if callable(likelihood) and not isinstance(likelihood, Likelihood):
+            if objective == "marginal_probs":
+                raise ValueError(
+                    "Expected argument `likelihood` to be one of ours with objective='marginal_probs', but got a "
+                    "function, whose parameters cannot be averaged. Use another objective."
+                )
+            self.likelihood = likelihood
+        else:
+            self.likelihood = self._give(get_likelihood(likelihood))
+
+    def _give(self, likelihood: Likelihood) -> Likelihood:
+        """Give the model its likelihood; one of the same kind that it has already, trained perhaps, stays."""
+        own = self.model.likelihood
+        if own is None or own.spec() != likelihood.spec():
+            self.model.likelihood = likelihood.to(device=self.model.device, dtype=self.model.dtype)
+        assert self.model.likelihood is not None
+        return self.model.likelihood
+
+    @property
+    def beta(self) -> float:
+        """The KL's weight at this step."""
+        return float(self.schedule(self.steps)) if callable(self.schedule) else float(self.schedule)
+
+    def step(self) -> None:
+        """Move the schedule by one optimiser step."""
+        self.steps += 1
+
+    def log_likelihood(self, outputs: Any, targets: Any) -> Tensor:
+        """Return each example's log-likelihood in the form of ``objective``, ``(batch,)``."""
+        if isinstance(self.likelihood, Likelihood):
+            outputs = output_tensor(outputs)
+            if self.objective == "marginal_probs":
+                return self.likelihood.log_prob_of_mean(outputs, targets)
+            log_prob: LogLikelihood = self.likelihood.log_prob
+        else:
+            log_prob = self.likelihood
+        if self.objective == "marginal_logits":
+            outputs = outputs.mean(0, keepdim=True)
+        values = log_prob(outputs, targets)
+        if values.dim() != 2:
+            raise ValueError(
+                f"Expected the likelihood to return a log-likelihood of shape (draws, batch), but got "
+                f"{tuple(values.shape)}. Sum over what belongs to one example, and do not average over the batch."
+            )
+        return mixture(values) if self.objective == "mixture" else values.mean(0)
+
+    def terms(self, outputs: Any, targets: Any) -> Terms:
+        """Return the parts of the objective.
+
+        Args:
+            outputs: ``model(x)``, draws first.
+            targets: The batch's targets, without the draws' axis.
+        """
+        nll = -self.log_likelihood(outputs, targets).mean()
+        kl = self.model.kl(self.member_kl)
+        beta = self.beta
+        return Terms(nll, kl, beta, nll + beta / self.num_data * kl)
+
+    def __call__(self, outputs: Any, targets: Any) -> Tensor:
+        """Return the loss."""
+        return self.terms(outputs, targets).loss
+
+    def state_dict(self) -> dict[str, int]:
+        """Return what a resumed run needs."""
+        return {"steps": self.steps}
+
+    def load_state_dict(self, state: dict[str, int]) -> None:
+        """Take up where ``state`` left off."""
+        self.steps = state["steps"]
+
+
+def _unwrap(model: Any) -> BayesianModel:
+    inner = model
+    for attribute in ("_orig_mod", "module", "_orig_mod"):
+        inner = getattr(inner, attribute, inner)
+    if not isinstance(inner, BayesianModel):
+        raise TypeError(
+            f"Expected argument `model` to be a BayesianModel, but got {type(model).__name__}. "
+            "Make one with sb.rank1(net) or another method."
+        )
+    return inner

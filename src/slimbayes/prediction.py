@@ -1,0 +1,179 @@
+"""A prediction: the draws' outputs and what follows from them."""
+
+import math
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from slimbayes._checks import check_number
+from slimbayes.likelihoods import Bernoulli, Categorical, Gaussian, Likelihood, mixture
+from slimbayes.tree import output_tensor
+
+__all__ = ["Prediction"]
+
+
+@dataclass(frozen=True)
+class Prediction:
+    r"""What a model says about a batch. Every figure is computed when asked for.
+
+    Args:
+        draws: The outputs, ``(draws, batch, *)``, or a nest of them as the network returns it.
+        likelihood: How to read them. None: as logits of classes for the classification figures, as bare
+            values without noise for the regression figures.
+        members: Mixture components; draws are member-major.
+
+    Example:
+        >>> p = Prediction(torch.tensor([[[2.0, 0.0]], [[0.0, 2.0]]]), members=2)
+        >>> p.probs, p.mutual_information.round(decimals=4), p.disagreement
+        (tensor([[0.5000, 0.5000]]), tensor([0.3278]), tensor([1.]))
+    """
+
+    draws: Any
+    likelihood: Likelihood | None = None
+    members: int = 1
+
+    @property
+    def outputs(self) -> Tensor:
+        """The tensor that the likelihood reads: the draws, or their ``logits``."""
+        return output_tensor(self.draws)
+
+    # ------------------------------------------------------------------ classification
+
+    @property
+    def draw_log_probs(self) -> Tensor:
+        """Log-probabilities of each draw, ``(draws, batch, *, classes)``; two classes for Bernoulli."""
+        if isinstance(self.likelihood, Gaussian):
+            raise ValueError("A regression has no class probabilities. Ask for mean, std or interval().")
+        reading = Categorical() if self.likelihood is None else self.likelihood
+        assert isinstance(reading, (Categorical, Bernoulli))
+        outputs = self.outputs
+        if isinstance(reading, Bernoulli) and outputs.dim() > 2 and outputs.shape[-1] == 1:
+            outputs = outputs.squeeze(-1)
+        if self.likelihood is None and (outputs.dim() < 3 or outputs.shape[-1] < 2):
+            raise ValueError(
+                f"Outputs of shape {tuple(outputs.shape)} cannot be read as logits of classes. Say how to read them: "
+                "predict(x, likelihood='bernoulli'), or likelihood='gaussian' for a regression."
+            )
+        return reading.class_log_probs(outputs)
+
+    @property
+    def class_log_probs(self) -> Tensor:
+        """Log of the mixture's class probabilities (Eq. 14), ``(batch, *, classes)``."""
+        return mixture(self.draw_log_probs)
+
+    @property
+    def log_probs(self) -> Tensor:
+        """Log-probabilities of the classes; for Bernoulli, of yes."""
+        log_probs = self.class_log_probs
+        return log_probs[..., 1] if isinstance(self.likelihood, Bernoulli) else log_probs
+
+    @property
+    def probs(self) -> Tensor:
+        """Probabilities of the classes, averaged over draws; for Bernoulli, of yes."""
+        return self.log_probs.exp()
+
+    @property
+    def member_probs(self) -> Tensor:
+        """Class probabilities of each member, averaged over its samples: ``(members, batch, *, classes)``."""
+        return self.draw_log_probs.exp().unflatten(0, (self.members, -1)).mean(1)
+
+    @property
+    def label(self) -> Tensor:
+        """The most probable class."""
+        return self.class_log_probs.argmax(-1)
+
+    @property
+    def confidence(self) -> Tensor:
+        """Its probability."""
+        return self.class_log_probs.amax(-1).exp()
+
+    @property
+    def entropy(self) -> Tensor:
+        r"""Total uncertainty: the mixture's entropy :math:`H(\bar p)`, in nats."""
+        return _entropy(self.class_log_probs)
+
+    @property
+    def expected_entropy(self) -> Tensor:
+        r"""Data uncertainty: :math:`\frac1D \sum_d H(p_d)`."""
+        return _entropy(self.draw_log_probs).mean(0)
+
+    @property
+    def mutual_information(self) -> Tensor:
+        r"""Model uncertainty: :math:`H(\bar p) - \frac1D \sum_d H(p_d) \ge 0`."""
+        return (self.entropy - self.expected_entropy).clamp_min(0)
+
+    @property
+    def disagreement(self) -> Tensor:
+        """Share of pairs of members (of draws, if there is one member) whose labels differ (section 3.6)."""
+        probs = self.member_probs if self.members > 1 else self.draw_log_probs
+        labels, voters = probs.argmax(-1), probs.shape[0]
+        if voters < 2:
+            return torch.zeros_like(labels[0], dtype=probs.dtype)
+        votes = torch.nn.functional.one_hot(labels, probs.shape[-1]).sum(0)
+        agreeing = (votes * (votes - 1)).sum(-1)
+        return 1 - agreeing.to(probs.dtype) / (voters * (voters - 1))
+
+    # ------------------------------------------------------------------ regression
+
+    @property
+    def moments(self) -> tuple[Tensor, Tensor]:
+        """Mean and noise of each draw, ``(draws, batch, *)``; without a likelihood the noise is 0."""
+        if isinstance(self.likelihood, (Categorical, Bernoulli)):
+            raise ValueError("A classification has no mean or std. Ask for probs, label or entropy.")
+        if self.likelihood is None:
+            return self.outputs, torch.zeros_like(self.outputs)
+        assert isinstance(self.likelihood, Gaussian)
+        with torch.no_grad():
+            return self.likelihood.moments(self.outputs)
+
+    @property
+    def mean(self) -> Tensor:
+        """The mixture's mean, ``(batch, *)``."""
+        return self.moments[0].mean(0)
+
+    @property
+    def aleatoric_std(self) -> Tensor:
+        """Noise in the data: root of the draws' mean variance."""
+        return self.moments[1].square().mean(0).sqrt()
+
+    @property
+    def epistemic_std(self) -> Tensor:
+        """Uncertainty of the model: standard deviation of the draws' means."""
+        return self.moments[0].std(0, correction=0)
+
+    @property
+    def std(self) -> Tensor:
+        """The mixture's standard deviation: both kinds together."""
+        return (self.aleatoric_std.square() + self.epistemic_std.square()).sqrt()
+
+    def interval(self, level: float = 0.9) -> tuple[Tensor, Tensor]:
+        """Return the bounds of the central interval that holds ``level`` of the mixture."""
+        check_number("level", level, 0.0, 1.0, "Give the probability inside, such as 0.9.")
+        return self.quantile((1 - level) / 2), self.quantile((1 + level) / 2)
+
+    def quantile(self, q: float) -> Tensor:
+        """Return the mixture's ``q``-quantile, by bisection of its distribution function."""
+        check_number("q", q, 0.0, 1.0)
+        mean, std = self.moments
+        if not std.any():
+            return mean.quantile(q, dim=0)
+        reach = std * (abs(math.sqrt(2) * torch.erfinv(torch.tensor(2 * q - 1)).item()) + 1)
+        low, high = (mean - reach).amin(0), (mean + reach).amax(0)
+        for _ in range(60):
+            middle = (low + high) / 2
+            below = torch.special.ndtr((middle - mean) / std).mean(0) < q
+            low, high = torch.where(below, middle, low), torch.where(below, high, middle)
+        return (low + high) / 2
+
+    # ------------------------------------------------------------------ scores
+
+    def log_likelihood(self, targets: Tensor) -> Tensor:
+        """Return the mixture's log-likelihood of each target (Eq. 14), ``(batch,)``."""
+        reading = Categorical() if self.likelihood is None else self.likelihood
+        return mixture(reading.log_prob(self.outputs, targets))
+
+
+def _entropy(log_probs: Tensor) -> Tensor:
+    return -(log_probs.exp() * log_probs.clamp_min(torch.finfo(log_probs.dtype).min)).sum(-1)

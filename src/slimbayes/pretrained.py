@@ -1,0 +1,174 @@
+"""Models on disk: ``config.json`` and ``model.safetensors``; numbers and names only, so loading runs no code."""
+
+import hashlib
+import json
+import os
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import torch
+from safetensors import safe_open
+from safetensors.torch import save_file
+from torch import Tensor, nn
+
+import slimbayes
+from slimbayes.likelihoods import get_likelihood
+from slimbayes.methods.rank1 import rank1
+from slimbayes.model import BayesianModel
+
+__all__ = ["load", "save"]
+
+FORMAT = 1
+CONFIG, WEIGHTS = "config.json", "model.safetensors"
+#: Methods that can be rebuilt from a network and the options in config.json.
+METHODS = {"rank1": rank1}
+
+
+def save(model: BayesianModel, folder: str | Path) -> None:
+    """Write a model; see ``BayesianModel.save_pretrained``.
+
+    With ``freeze_base`` only what conversion added is written, and a fingerprint of the base.
+    """
+    folder = Path(folder)
+    if folder.exists() and not folder.is_dir():
+        raise ValueError(
+            f"Expected argument `folder` to be a folder, but {str(folder)!r} is a file. Give another."
+        )
+    folder.mkdir(parents=True, exist_ok=True)
+    frozen = model.options["freeze_base"]
+    stored, tied = _without_duplicates(_wanted(model) if frozen else model.state_dict())
+    config = {
+        "format": FORMAT,
+        "slimbayes": slimbayes.__version__,
+        "method": model.method,
+        "options": model.options,
+        "converted": [part.name for part in model.parts if part.converted],
+        "likelihood": None if model.likelihood is None else model.likelihood.spec(),
+        "tied": tied,
+        "base": fingerprint(model) if frozen else None,
+    }
+    # Each file is complete or absent, also when the process is killed in between.
+    _replace(folder / WEIGHTS, lambda path: save_file(stored, path, metadata={"format": "pt"}))
+    _replace(folder / CONFIG, lambda path: path.write_text(json.dumps(config, indent=2) + "\n"))
+
+
+def _replace(path: Path, write: Any) -> None:
+    temporary = path.with_name(f".{path.name}.{os.getpid()}")
+    try:
+        write(temporary)
+        os.replace(temporary, path)
+    finally:
+        temporary.unlink(missing_ok=True)
+
+
+def _wanted(model: BayesianModel) -> dict[str, Tensor]:
+    """Return what a model with a frozen base adds to it."""
+    added = set(map(id, model.added_parameters()))
+    if model.likelihood is not None:
+        added.update(map(id, model.likelihood.parameters()))
+    return {name: p.detach() for name, p in model.named_parameters() if id(p) in added}
+
+
+def _without_duplicates(state: dict[str, Tensor]) -> tuple[dict[str, Tensor], dict[str, str]]:
+    """Split a state into tensors to store and names that are tied to one of them."""
+    stored: dict[str, Tensor] = {}
+    tied: dict[str, str] = {}
+    first: dict[tuple[Any, ...], str] = {}
+    for name, tensor in state.items():
+        place = (tensor.data_ptr(), tensor.shape, tensor.stride()) if tensor.numel() else (name,)
+        if place in first:
+            tied[name] = first[place]
+        else:
+            first[place] = name
+            stored[name] = tensor.detach().cpu().contiguous()
+    return stored, tied
+
+
+def fingerprint(model: BayesianModel) -> str:
+    """Return a hash of everything that the plain network brought along."""
+    digest = hashlib.sha256()
+    for name, tensor in _base(model):
+        digest.update(name.encode())
+        digest.update(tensor.detach().cpu().contiguous().flatten().view(torch.uint8).numpy().tobytes())
+    return digest.hexdigest()
+
+
+def _base(model: BayesianModel) -> Iterator[tuple[str, Tensor]]:
+    added = set(map(id, model.added_parameters()))
+    for name, parameter in model.net.named_parameters():
+        if id(parameter) not in added:
+            yield name, parameter
+    for name, buffer in model.net.named_buffers():
+        # The count of batches changes nothing that a frozen norm layer does.
+        if not name.endswith("num_batches_tracked"):
+            yield name, buffer
+
+
+def load(folder: str | Path, net: nn.Module, device: Any = None, check_base: bool = True) -> BayesianModel:
+    """Rebuild a model that ``save_pretrained`` wrote.
+
+    Args:
+        folder: The folder.
+        net: The plain network of the same architecture: with any weights if they were saved too, with the
+            very weights that were converted if the base was frozen.
+        device: Where to put the model; None for where ``net`` is.
+        check_base: Make sure that a frozen base is the one that the factors were trained on.
+
+    Example:
+        >>> import slimbayes as sb, tempfile
+        >>> with tempfile.TemporaryDirectory() as folder:
+        ...     sb.rank1(nn.Linear(8, 3)).save_pretrained(folder)
+        ...     model = load(folder, nn.Linear(8, 3))
+        >>> model.members
+        4
+    """
+    folder = Path(folder)
+    for name in (CONFIG, WEIGHTS):
+        if not (folder / name).is_file():
+            raise FileNotFoundError(
+                f"No {name} in {str(folder)!r}. Give a folder that save_pretrained wrote."
+            )
+    config = json.loads((folder / CONFIG).read_text())
+    if config.get("format") != FORMAT or config.get("method") not in METHODS:
+        raise ValueError(
+            f"{str(folder / CONFIG)!r} has format {config.get('format')!r} and method {config.get('method')!r}; this "
+            f"version reads format {FORMAT} and {sorted(METHODS)}. Update slimbayes."
+        )
+    names = set(config["converted"])
+    _check_architecture(names, net)
+    model = METHODS[config["method"]](net, include=lambda name, module: name in names, **config["options"])
+    if config["likelihood"] is not None:
+        model.likelihood = get_likelihood(config["likelihood"])
+    model.to(device=model.device if device is None else device)
+    if config["base"] is not None and check_base and fingerprint(model) != config["base"]:
+        raise ValueError(
+            "Expected argument `net` to be the network whose frozen weights the factors were trained on, but its "
+            "weights differ. Load those weights into it first; check_base=False loads all the same."
+        )
+    with safe_open(folder / WEIGHTS, framework="pt") as file:
+        state = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118
+    state.update({name: state[source] for name, source in config["tied"].items()})
+    _check_fit(state, model)
+    model.load_state_dict(state, strict=config["base"] is None)
+    return model
+
+
+def _check_architecture(names: set[str], net: nn.Module) -> None:
+    missing = sorted(names - {name for name, _ in net.named_modules()})
+    if missing:
+        raise ValueError(
+            f"Expected argument `net` to be the saved architecture, but it lacks {', '.join(missing[:5])}. "
+            "Build the network as it was when the model was converted."
+        )
+
+
+def _check_fit(state: dict[str, Tensor], model: BayesianModel) -> None:
+    own = model.state_dict()
+    for name, tensor in state.items():
+        if name not in own or own[name].shape != tensor.shape:
+            found = "is missing" if name not in own else f"has shape {tuple(own[name].shape)}"
+            raise ValueError(
+                f"Expected argument `net` to be the saved architecture, but {name} {found}; the file has shape "
+                f"{tuple(tensor.shape)}. Build the network as it was when the model was converted."
+            )
