@@ -26,9 +26,7 @@ def check_count(argument: str, value: Any, minimum: int = 1, remedy: str = "") -
         )
 
 
-def check_number(
-    argument: str, value: Any, low: float = -math.inf, high: float = math.inf, remedy: str = ""
-) -> None:
+def check_number(argument: str, value: Any, low: float = -math.inf, high: float = math.inf, remedy: str = "") -> None:
     """Raise unless ``value`` is a finite number strictly between ``low`` and ``high``."""
     number = not isinstance(value, bool) and isinstance(value, (int, float)) and math.isfinite(value)
     if not number or not low < value < high:

@@ -96,9 +96,7 @@ def _bytes_per_row(model: BayesianModel, args: Any, kwargs: Any, size: int) -> i
     largest = [1]
 
     def note(module: nn.Module, inputs: Any, output: Any) -> None:
-        largest[0] = max(
-            largest[0], *(x.numel() * x.element_size() for x in tree.tensors((inputs, output))), 1
-        )
+        largest[0] = max(largest[0], *(x.numel() * x.element_size() for x in tree.tensors((inputs, output))), 1)
 
     hooks = [module.register_forward_hook(note) for module in model.net.modules()]
     try:

@@ -230,8 +230,7 @@ class HorseshoeFamily(Family):
 
 
 FAMILIES: dict[str, type[Family]] = {
-    family.name: family
-    for family in (Normal, Cauchy, StudentT, LogNormal, DeltaFamily, HalfCauchy, HorseshoeFamily)
+    family.name: family for family in (Normal, Cauchy, StudentT, LogNormal, DeltaFamily, HalfCauchy, HorseshoeFamily)
 }
 
 
@@ -252,6 +251,6 @@ def get_family(spec: str | dict[str, Any] | Family, argument: str = "family", **
         return spec
     if isinstance(spec, dict):
         parameters = {**spec, **parameters}
-        spec = parameters.pop("name", None)  # type: ignore[assignment]
+        spec = parameters.pop("name", None)
     check_choice(argument, spec, FAMILIES)
     return FAMILIES[spec](**parameters)  # type: ignore[index]

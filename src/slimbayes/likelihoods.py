@@ -192,9 +192,7 @@ class Gaussian(Likelihood):
                 )
             mean, rho = outputs.chunk(2, -1)
             return mean, softplus_scale(rho)
-        std = (
-            outputs.new_tensor(self.noise) if self.rho is None else softplus_scale(self.rho).to(outputs.dtype)
-        )
+        std = outputs.new_tensor(self.noise) if self.rho is None else softplus_scale(self.rho).to(outputs.dtype)
         return outputs, std.expand_as(outputs)
 
     def log_prob(self, outputs: Tensor, targets: Tensor) -> Tensor:  # noqa: D102

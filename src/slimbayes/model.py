@@ -153,9 +153,7 @@ class BayesianModel(nn.Module):
             if samples == 1:
                 return dealt
             hands = dealt.unflatten(axis, (self.members, -1)).unsqueeze(axis + 1)
-            return hands.expand(*hands.shape[: axis + 1], samples, *hands.shape[axis + 2 :]).flatten(
-                axis, axis + 2
-            )
+            return hands.expand(*hands.shape[: axis + 1], samples, *hands.shape[axis + 2 :]).flatten(axis, axis + 2)
 
         return deal
 
@@ -279,9 +277,7 @@ class BayesianModel(nn.Module):
             draw: Values from ``model.draw``.
         """
         if not 0 <= index < self.members:
-            raise ValueError(
-                f"Expected argument `index` to be from 0 to {self.members - 1}, but got {index}."
-            )
+            raise ValueError(f"Expected argument `index` to be from 0 to {self.members - 1}, but got {index}.")
         row = 0
         if draw is not None:
             row = index * self._samples_of(draw) + (sample or 0)

@@ -32,9 +32,7 @@ def save(model: BayesianModel, folder: str | Path) -> None:
     """
     folder = Path(folder)
     if folder.exists() and not folder.is_dir():
-        raise ValueError(
-            f"Expected argument `folder` to be a folder, but {str(folder)!r} is a file. Give another."
-        )
+        raise ValueError(f"Expected argument `folder` to be a folder, but {str(folder)!r} is a file. Give another.")
     folder.mkdir(parents=True, exist_ok=True)
     frozen = model.options["freeze_base"]
     stored, tied = _without_duplicates(_wanted(model) if frozen else model.state_dict())
@@ -126,9 +124,7 @@ def load(folder: str | Path, net: nn.Module, device: Any = None, check_base: boo
     folder = Path(folder)
     for name in (CONFIG, WEIGHTS):
         if not (folder / name).is_file():
-            raise FileNotFoundError(
-                f"No {name} in {str(folder)!r}. Give a folder that save_pretrained wrote."
-            )
+            raise FileNotFoundError(f"No {name} in {str(folder)!r}. Give a folder that save_pretrained wrote.")
     config = json.loads((folder / CONFIG).read_text())
     if config.get("format") != FORMAT or config.get("method") not in METHODS:
         raise ValueError(

@@ -77,10 +77,7 @@ class Summary:
             change = f"{part.before:,} -> {part.after:,}" if part.converted else f"{part.before:,}"
             rows.append((part.name or "(root)", part.kind, change, became))
         widths = [max(len(row[i]) for row in rows) for i in range(3)]
-        lines = [
-            "  ".join([*(cell.ljust(w) for cell, w in zip(row, widths, strict=False)), row[3]])
-            for row in rows
-        ]
+        lines = ["  ".join([*(cell.ljust(w) for cell, w in zip(row, widths, strict=False)), row[3]]) for row in rows]
         growth = 100 * (self.after / self.before - 1)
         lines.append(
             f"{self.before:,} parameters became {self.after:,} (+{growth:.2f}%), {self.trainable:,} of them trainable"

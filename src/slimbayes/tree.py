@@ -97,9 +97,7 @@ def batch_size(tree: Any, batch_dim: int) -> int:
 
     map_leaves(note, tree)
     if not sizes:
-        raise ValueError(
-            "Expected at least one tensor in the input, but got none. Pass the batch to the model."
-        )
+        raise ValueError("Expected at least one tensor in the input, but got none. Pass the batch to the model.")
     return sizes[0]
 
 
@@ -116,9 +114,7 @@ def on_batch(tree: Any, size: int, batch_dim: int, change: Callable[[Tensor, int
     def one(leaf: Any) -> Any:
         if isinstance(leaf, PackedSequence):
             padded, lengths = pad_packed_sequence(leaf, batch_first=True)
-            return pack_padded_sequence(
-                change(padded, 0), change(lengths, 0), batch_first=True, enforce_sorted=False
-            )
+            return pack_padded_sequence(change(padded, 0), change(lengths, 0), batch_first=True, enforce_sorted=False)
         if isinstance(leaf, BatchAxis):
             return leaf.tensor if leaf.dim is None else change(leaf.tensor, leaf.dim)
         axis = axis_of(leaf, size, batch_dim)

@@ -46,7 +46,7 @@ class Rank1MultiheadAttention(BayesianLayer, nn.MultiheadAttention):
         self.factors = nn.ModuleDict()
         for projection in "qkv":
             weight = self.projection_weight(projection)
-            place = {"device": weight.device, "dtype": weight.dtype}
+            place: dict[str, Any] = {"device": weight.device, "dtype": weight.dtype}
             if options.has("input"):
                 summed = options.factors == "input"
                 self.factors[f"{projection}_input"] = Factor(weight.shape[1], options, summed, **place)
@@ -54,9 +54,9 @@ class Rank1MultiheadAttention(BayesianLayer, nn.MultiheadAttention):
                 self.factors[f"{projection}_output"] = Factor(weight.shape[0], options, True, **place)
         if options.member_bias and self.in_proj_bias is not None:
             self.in_proj_bias = member_bias(self.in_proj_bias, options.members, memo)  # type: ignore[assignment]
-        Rank1Linear.adopt(self.out_proj, options, memo)
+        out_proj = Rank1Linear.adopt(self.out_proj, options, memo)
         # out_proj sees the attention's own layout whatever the model's batch axis is.
-        self.out_proj.row_dim = self.row_axis
+        out_proj.row_dim = self.row_axis
 
     @property
     def row_axis(self) -> int:
@@ -71,7 +71,7 @@ class Rank1MultiheadAttention(BayesianLayer, nn.MultiheadAttention):
         return self.in_proj_weight.chunk(3)["qkv".index(projection)]
 
     def _factor(self, name: str) -> Factor | None:
-        return self.factors[name] if name in self.factors else None  # type: ignore[return-value]
+        return self.factors[name] if name in self.factors else None  # type: ignore[return-value]  # noqa: SIM401
 
     def _project(self, projection: str, x: Tensor) -> Tensor:
         weight = self.projection_weight(projection)
@@ -164,9 +164,9 @@ class Rank1MultiheadAttention(BayesianLayer, nn.MultiheadAttention):
     def fold(self, pick: Pick, member: int) -> nn.Module:
         """Become the plain attention with the member's projections; ``out_proj`` folds itself."""
         with torch.no_grad():
-            bias = self.in_proj_bias
+            bias: Tensor | None = self.in_proj_bias
             bias = bias[member] if bias is not None and bias.dim() == 2 else bias
-            biases = [None] * 3 if bias is None else list(bias.chunk(3))
+            biases: list[Any] = [None] * 3 if bias is None else list(bias.chunk(3))
             weights = []
             for i, projection in enumerate("qkv"):
                 weight = self.projection_weight(projection)
@@ -181,7 +181,7 @@ class Rank1MultiheadAttention(BayesianLayer, nn.MultiheadAttention):
             else:
                 self.in_proj_weight = nn.Parameter(torch.cat(weights))
             if bias is not None:
-                self.in_proj_bias = nn.Parameter(torch.cat(biases).detach().clone())  # type: ignore[arg-type]
+                self.in_proj_bias = nn.Parameter(torch.cat(biases).detach().clone())
         become_plain(self, ("factors",), ("additive", "members"))
         return self
 

@@ -60,8 +60,8 @@ class BayesianLayer:
     @classmethod
     def adopt(cls, layer: nn.Module, *args: Any, **kwargs: Any) -> Self:
         """Turn a plain layer into this class, keeping its weights; ``set_up`` adds the rest."""
-        plain_class = type(layer)
-        layer.__class__ = cls
+        plain_class: type[nn.Module] = type(layer)
+        layer.__class__ = cls  # type: ignore[assignment]
         assert isinstance(layer, cls)
         layer.begin(plain_class, *args, **kwargs)
         return layer
@@ -98,9 +98,7 @@ class BayesianLayer:
         return self.sampling.batch_dim if self.row_dim is None else self.row_dim
 
 
-def along_rows(
-    x: Tensor, values: Tensor, axis: int, channel_dim: int, additive: bool, name: str = ""
-) -> Tensor:
+def along_rows(x: Tensor, values: Tensor, axis: int, channel_dim: int, additive: bool, name: str = "") -> Tensor:
     """Multiply (or add) one vector of channel values to each group of consecutive rows.
 
     Args:
@@ -138,9 +136,7 @@ def along_rows(
     return (grouped + values if additive else grouped * values).flatten(axis, axis + 1)
 
 
-def member_bias(
-    bias: nn.Parameter | None, members: int, memo: dict[int, nn.Parameter]
-) -> nn.Parameter | None:
+def member_bias(bias: nn.Parameter | None, members: int, memo: dict[int, nn.Parameter]) -> nn.Parameter | None:
     """Return ``bias`` repeated for each member, the same object for biases that were tied."""
     if bias is None:
         return None
@@ -160,6 +156,4 @@ def share_sampling(module: Any, sampling: Sampling) -> None:
 
 def plain_base(cls: type) -> type[nn.Module]:
     """Return the torch class that a Bayesian layer class extends."""
-    return next(
-        base for base in cls.__mro__ if issubclass(base, nn.Module) and not issubclass(base, BayesianLayer)
-    )
+    return next(base for base in cls.__mro__ if issubclass(base, nn.Module) and not issubclass(base, BayesianLayer))

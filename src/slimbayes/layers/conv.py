@@ -25,7 +25,7 @@ class _Rank1Conv(Rank1):
     out_channels: int
     groups: int
     padding: Any
-    padding_mode: str
+    padding_mode: Any
 
     def sizes(self) -> tuple[int, int]:
         return self.in_channels, self.out_channels
@@ -40,12 +40,10 @@ class _Rank1Conv(Rank1):
         return 0
 
     def op(self, x: Tensor, *args: Any) -> Tensor:
-        return self._conv_forward(x, self.weight, None)  # type: ignore[operator, no-any-return]
+        return self._conv_forward(x, self.weight, None)  # type: ignore[operator]
 
     def scaled_weight(self, scale: Tensor) -> Tensor:
-        return self.weight * self._by_group(scale).view(
-            *self.weight.shape[:2], *[1] * (self.weight.dim() - 2)
-        )
+        return self.weight * self._by_group(scale).view(*self.weight.shape[:2], *[1] * (self.weight.dim() - 2))
 
     def _by_group(self, scale: Tensor) -> Tensor:
         """Return, of a full (out, in) matrix, the blocks that a grouped weight (out, in / groups) has."""
@@ -57,9 +55,7 @@ class _Rank1Conv(Rank1):
         if padded and self.padding_mode == "zeros":
             return super().constant_response(value)  # a border of zeros answers differently: not foldable
         taps = self.weight.flatten(2).sum(2)
-        return torch.einsum(
-            "goi,gi->go", taps.unflatten(0, (self.groups, -1)), value.view(self.groups, -1)
-        ).flatten()
+        return torch.einsum("goi,gi->go", taps.unflatten(0, (self.groups, -1)), value.view(self.groups, -1)).flatten()
 
 
 class Rank1Conv1d(_Rank1Conv, nn.Conv1d):
@@ -114,9 +110,7 @@ class _Rank1ConvTranspose(_Rank1Conv):
             self.dilation,
         )
         convolve = type(self).functional
-        return convolve(  # type: ignore[no-any-return]
-            x, self.weight, None, self.stride, self.padding, output_padding, self.groups, self.dilation
-        )
+        return convolve(x, self.weight, None, self.stride, self.padding, output_padding, self.groups, self.dilation)
 
     def forward(self, x: Tensor, output_size: list[int] | None = None) -> Tensor:
         return super().forward(x) if output_size is None else super().forward(x, output_size)

@@ -131,9 +131,7 @@ class MeanFieldEmbedding(Stochastic, BayesianLayer, nn.Embedding):
         """Return the KL to N(0, prior_std^2), a scalar: members share it; the padding token has none."""
         divergence = kl_divergence(self.distribution, self.prior.distribution(self.weight)).sum(1)
         if self.padding_idx is not None:
-            divergence = divergence[
-                torch.arange(len(divergence), device=divergence.device) != self.padding_idx
-            ]
+            divergence = divergence[torch.arange(len(divergence), device=divergence.device) != self.padding_idx]
         return divergence.sum()
 
     def fold(self, pick: Pick, member: int) -> nn.Module:

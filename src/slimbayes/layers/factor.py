@@ -170,9 +170,7 @@ class Factor(Stochastic, nn.Module):
         self.family = get_family(options.family)
         self.clip = options.clip
         share = options.rank if summed else 1
-        shape = (
-            (options.members, channels) if options.rank == 1 else (options.members, options.rank, channels)
-        )
+        shape = (options.members, channels) if options.rank == 1 else (options.members, options.rank, channels)
         self.loc = nn.Parameter(self._initial_loc(shape, options, share).to(device=device, dtype=dtype))
         self.rho: nn.Parameter | None = None
         if self.family.random:

@@ -38,8 +38,8 @@ def perturb(
         additive: Add the factors instead of multiplying.
     """
     rows = x.shape[axis]
-    inputs = (None,) if input_factor is None else input_factor.values(rows)
-    outputs = (None,) if output_factor is None else output_factor.values(rows)
+    inputs: tuple[Tensor | None, ...] = (None,) if input_factor is None else input_factor.values(rows)
+    outputs: tuple[Tensor | None, ...] = (None,) if output_factor is None else output_factor.values(rows)
     if input_factor is None:
         inputs = (None,) * len(outputs)
     elif output_factor is None:
@@ -102,7 +102,7 @@ class Rank1(BayesianLayer, nn.Module):
 
     channel_dim: int = -1
     weight: Tensor
-    bias: Tensor | None
+    bias: Any
     input_factor: Factor | None
     output_factor: Factor | None
 
@@ -114,7 +114,7 @@ class Rank1(BayesianLayer, nn.Module):
     def set_up(self, options: FactorOptions, memo: dict[int, nn.Parameter] | None = None) -> None:
         """Add the factors and repeat the bias for each member."""
         inputs, outputs = self.sizes()
-        kwargs = {"device": self.weight.device, "dtype": self.weight.dtype}
+        kwargs: dict[str, Any] = {"device": self.weight.device, "dtype": self.weight.dtype}
         self.additive = options.perturbation == "additive"
         self.members = options.members
         self.input_factor = self.output_factor = None
@@ -190,7 +190,7 @@ def become_plain(layer: BayesianLayer, modules: tuple[str, ...], attributes: tup
     for name in modules:
         layer._modules.pop(name, None)
         layer.__dict__.pop(name, None)
-    plain_class = layer.plain_class
+    plain_class: Any = layer.plain_class
     for name in (*attributes, "name", "row_dim", "sampling", "plain_class"):
         layer.__dict__.pop(name, None)
     layer.__class__ = plain_class

@@ -63,7 +63,7 @@ class _Rank1Recurrent(BayesianLayer, nn.RNNBase):
         memo = {} if memo is None else memo
         for kernel, suffix in self.kernels():
             weight = getattr(self, f"weight_{kernel}_{suffix}")
-            place = {"device": weight.device, "dtype": weight.dtype}
+            place: dict[str, Any] = {"device": weight.device, "dtype": weight.dtype}
             outputs, inputs = weight.shape
             if options.has("input"):
                 summed = options.factors == "input"

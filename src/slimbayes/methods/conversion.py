@@ -21,9 +21,7 @@ Converter = Callable[[nn.Module, Any], nn.Module]
 _CONVERTERS: dict[str, dict[type[nn.Module], Converter]] = {}
 
 
-def register_converter(
-    layer_class: type[nn.Module], converter: Converter | None = None, method: str = "rank1"
-) -> Any:
+def register_converter(layer_class: type[nn.Module], converter: Converter | None = None, method: str = "rank1") -> Any:
     """Teach ``method`` to convert a layer class; call it or use it as a decorator.
 
     The converter is called as ``converter(layer, settings)`` on a copy of the layer, and returns the
@@ -109,9 +107,7 @@ def _check_patterns(argument: str, selector: Selector, net: nn.Module) -> None:
             return
         near = difflib.get_close_matches(str(selector), names, n=3, cutoff=0.4)
         hint = f" Near names: {', '.join(near)}." if near else f" The names are: {', '.join(names[1:11])}."
-        raise ValueError(
-            f"Expected argument `{argument}` to pick some module, but {selector!r} picks none.{hint}"
-        )
+        raise ValueError(f"Expected argument `{argument}` to pick some module, but {selector!r} picks none.{hint}")
     if selector is not None and not callable(selector):
         for one in selector:
             _check_patterns(argument, one, net)
@@ -127,7 +123,7 @@ def find_converter(method: str, module: nn.Module) -> tuple[Converter | None, st
             None,
             "its weight is parametrized; call torch.nn.utils.parametrize.remove_parametrizations first",
         )
-    if isinstance(module, nn.modules.lazy.LazyModuleMixin) and module.has_uninitialized_params():  # type: ignore[misc]
+    if isinstance(module, nn.modules.lazy.LazyModuleMixin) and module.has_uninitialized_params():
         return None, "it is lazy and has no weights yet; run the network once first"
     for base in kind.__mro__:
         if base in _CONVERTERS.get(method, {}):
@@ -195,9 +191,7 @@ def convert(
     if not result.converted:
         raise ValueError(
             "Expected the network to have a layer to convert, but none was: "
-            + "; ".join(
-                f"{part.name or 'the root'} ({part.kind}): {part.reason}" for part in result.parts[:10]
-            )
+            + "; ".join(f"{part.name or 'the root'} ({part.kind}): {part.reason}" for part in result.parts[:10])
             + "."
         )
     return result
