@@ -204,7 +204,7 @@ class BayesianModel(nn.Module):
                 mixture, by convexity of the KL). Parts that the members share count once either way.
         """
         check_choice("member_kl", member_kl, ("sum", "mean"))
-        total = torch.zeros((), device=self.device, dtype=self.dtype)
+        total = torch.zeros((), device=self.device)
         for part in self.stochastic():
             divergence = part.kl()
             total = total + (divergence.mean() if member_kl == "mean" else divergence.sum())

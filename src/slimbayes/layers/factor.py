@@ -252,7 +252,9 @@ class Factor(Stochastic, nn.Module):
 
     def kl(self) -> Tensor:
         r"""Return :math:`KL(q_k \| p)` summed over elements (Eq. 2): shape ``(members,)``."""
-        divergence = kl_divergence(self.distribution, self.prior.distribution(self.loc))
+        # A sum over thousands of elements is beyond half precision, as are some samplers.
+        loc, scale = (x.float() if x.dtype in (torch.float16, torch.bfloat16) else x for x in (self.loc, self.scale))
+        divergence = kl_divergence(self.family.distribution(loc, scale), self.prior.distribution(loc))
         return divergence.flatten(1).sum(1)
 
     def extra_repr(self) -> str:

@@ -1,0 +1,24 @@
+"""Shared fixtures."""
+
+import os
+from pathlib import Path
+
+# Some virtual machines announce AMX and then stop the process for using it, in plain torch too: bfloat16
+# convolutions, recurrences and attention die in backward with an illegal instruction.
+os.environ.setdefault("ONEDNN_MAX_CPU_ISA", "AVX512_CORE_BF16")
+
+import numpy as np
+import pytest
+import torch
+
+
+@pytest.fixture(autouse=True)
+def _seeded():
+    torch.manual_seed(0)
+
+
+@pytest.fixture(scope="session")
+def golden():
+    """Arrays that edward2 and TensorFlow Probability computed."""
+    with np.load(Path(__file__).parent / "golden" / "edward2.npz") as arrays:
+        return dict(arrays)

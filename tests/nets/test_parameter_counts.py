@@ -1,0 +1,53 @@
+"""Exact parameter counts of the papers' networks (reference-semantics.md, section 6.3)."""
+
+import pytest
+import torch
+
+import slimbayes as sb
+
+
+
+def count(module):
+    return sb.count_parameters(module, running_statistics=True)
+
+
+@pytest.mark.parametrize(
+    ("classes", "family", "expected"),
+    [(10, "delta", 36_575_500), (10, "normal", 36_653_824), (100, "normal", 36_712_504)],
+)
+def test_wide_resnet_28_10(classes, family, expected):
+    with torch.device("meta"):
+        net = sb.nets.wide_resnet("28-10", classes)
+        model = sb.rank1(net, members=4, family=family)
+    if classes == 10:
+        assert sb.count_parameters(net) == 36_479_194
+        assert count(net) == 36_497_146
+    assert count(model) == expected
+    assert len(model.summary().converted) == 29
+
+
+@pytest.mark.parametrize(
+    ("members", "family", "expected"),
+    [
+        (4, "delta", 25_821_708),
+        (4, "normal", 26_030_264),
+        # The abstract's "0.4% for K = 10" is what one member adds; ten add ten times that.
+        (10, "normal", 25_610_152 + 2 * 10 * 52_139 + 9 * 1000),
+    ],
+)
+def test_resnet_50(members, family, expected):
+    with torch.device("meta"):
+        net = sb.nets.resnet50()
+        model = sb.rank1(net, members=members, family=family)
+    assert sb.count_parameters(net) == 25_557_032
+    assert count(net) == 25_610_152
+    assert count(model) == expected
+    assert len(model.summary().converted) == 54
+
+
+def test_ten_members_on_resnet_50_add_four_percent():
+    with torch.device("meta"):
+        net = sb.nets.resnet50()
+        ten, one = (count(sb.rank1(net, members=members)) / count(net) - 1 for members in (10, 1))
+    assert round(100 * ten, 1) == 4.1
+    assert round(100 * one, 2) == 0.41

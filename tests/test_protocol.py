@@ -1,0 +1,192 @@
+"""Every (method, network) case keeps the protocol of a BayesianModel."""
+
+import copy
+import io
+import pickle
+
+import pytest
+import torch
+from cases import BATCH, CASES, CLASSES, METHODS, NETWORKS, build, targets
+
+import slimbayes as sb
+
+pytestmark = pytest.mark.parametrize(("method", "network"), CASES)
+
+
+def seeded(seed=3):
+    return torch.Generator().manual_seed(seed)
+
+
+def test_draws_come_first(method, network):
+    model, x = build(method, network)
+    members = model.members
+    rest = (BATCH, 5, CLASSES) if network == "mlp_3d" else (BATCH, CLASSES)
+    assert model(x).shape == (members, *rest)
+    assert model(x, samples=3).shape == (members * 3, *rest)
+    assert model(x, samples=0).shape == (members, *rest)
+    assert model(x, noise="shared", samples=2).shape == (members * 2, *rest)
+
+
+def test_draws_are_member_major(method, network):
+    model, x = build(method, network)
+    model.eval()
+    locations = model(x, samples=0)
+    draw = model.draw(2, seeded())
+    outputs = model(x, draw=draw)
+    for k in range(model.members):
+        torch.testing.assert_close(_plain(model.member(k), x), locations[k], rtol=1e-4, atol=1e-5)
+        for s in range(2):
+            folded = model.member(k, sample=s, draw=draw)
+            torch.testing.assert_close(_plain(folded, x), outputs[2 * k + s], rtol=1e-4, atol=1e-5)
+
+
+def _plain(net, x):
+    with torch.no_grad():
+        return net(x)
+
+
+def test_a_member_is_a_plain_network(method, network):
+    model, _ = build(method, network)
+    plain = NETWORKS[network].build()
+    folded = model.member(0)
+    assert [type(m) for m in folded.modules()] == [type(m) for m in plain.modules()]
+    assert {k: v.shape for k, v in folded.state_dict().items()} == {k: v.shape for k, v in plain.state_dict().items()}
+
+
+def test_backward_reaches_every_parameter(method, network):
+    model, x = build(method, network)
+    elbo = sb.ELBO(model, num_data=100)
+    outputs = model(x)
+    elbo(outputs, targets(outputs)).backward()
+    silent = [n for n, p in model.named_parameters() if p.grad is None or not p.grad.isfinite().all()]
+    assert not silent
+    still = [n for n, p in model.named_parameters() if not p.grad.any()]
+    # Softmax ignores a shift, attention ignores a shift of the keys, and batch norm one before it: these biases
+    # have no gradient in the plain network either.
+    assert all(n.endswith(("in_proj_bias", "bias")) for n in still)
+
+
+def test_deepcopy_and_pickle_after_a_forward_pass(method, network):
+    model, x = build(method, network)
+    model(x).sum().backward()
+    expected = model(x, generator=seeded())
+    for twin in (copy.deepcopy(model), pickle.loads(pickle.dumps(model))):
+        assert torch.equal(twin(x, generator=seeded()), expected)
+        twin.net.get_parameter(next(iter(dict(twin.net.named_parameters())))).data.add_(1)
+    assert torch.equal(model(x, generator=seeded()), expected)
+
+
+def test_save_and_load(method, network, tmp_path):
+    model, x = build(method, network)
+    model(x)  # moves running statistics
+    model.save_pretrained(tmp_path)
+    torch.manual_seed(99)
+    again = sb.load(tmp_path, NETWORKS[network].build())
+    for samples in (0, 2):
+        before, after = (m.eval()(x, samples=samples, generator=seeded()) for m in (model, again))
+        assert torch.equal(before, after)
+    assert torch.equal(model.kl(), again.kl()) or method in ("rank1_student_t",)  # a Monte Carlo KL
+
+
+def test_state_dict_has_no_duplicates(method, network):
+    model, _ = build(method, network)
+    state = model.state_dict()
+    tied = {"net.decoder.weight", "net.again"} if network == "tied" else set()
+    own = {k: v for k, v in state.items() if not any(k.startswith(name) for name in tied)}
+    places = [v.data_ptr() for v in own.values() if v.numel()]
+    assert len(places) == len(set(places))
+    file = io.BytesIO()
+    torch.save(state, file)
+    file.seek(0)
+    model.load_state_dict(torch.load(file, map_location="cpu", weights_only=True))
+
+
+def test_autocast_bfloat16(method, network):
+    model, x = build(method, network)
+    exact = model(x, samples=0)
+    with torch.autocast("cpu", dtype=torch.bfloat16):
+        outputs = model(x, samples=0)
+        sampled = model(x)
+    assert outputs.dtype == torch.bfloat16
+    torch.testing.assert_close(outputs.float(), exact, rtol=0.1, atol=0.1)
+    sampled.float().logsumexp(-1).sum().backward()
+    assert all(p.grad.isfinite().all() for p in model.parameters() if p.grad is not None)
+
+
+def test_double_and_bfloat16_models(method, network):
+    model, x = build(method, network)
+    if network in ("lstm", "resnet", "mlp_3d"):
+        assert model.double()(_cast(x, torch.float64)).dtype == torch.float64
+        assert model.bfloat16()(_cast(x, torch.bfloat16)).dtype == torch.bfloat16
+    else:
+        assert model.double()(x).dtype == torch.float64
+        assert model.bfloat16()(x).dtype == torch.bfloat16
+    assert model.kl().isfinite()
+
+
+def _cast(x, dtype):
+    return x.to(dtype)
+
+
+def test_functional_call(method, network):
+    model, x = build(method, network)
+    model.eval()
+    parameters = {k: v.detach() for k, v in model.named_parameters()}
+    doubled = {k: v * 2 if k.endswith("loc") else v for k, v in parameters.items()}
+    result = torch.func.functional_call(model, doubled, (x,), {"samples": 0})
+    with torch.no_grad():
+        for k, v in model.named_parameters():
+            v.copy_(doubled[k])
+    torch.testing.assert_close(result, model(x, samples=0))
+
+
+def test_train_and_eval_mean_what_they_mean_in_torch(method, network):
+    model, x = build(method, network)
+    running = {k: v.clone() for k, v in model.named_buffers()}
+    model.eval()
+    model(x)
+    assert all(torch.equal(v, running[k]) for k, v in model.named_buffers())
+    assert torch.equal(model(x, samples=0), model(x, samples=0))
+    differ = not torch.equal(model(x), model(x))
+    assert differ == METHODS[method].random  # sampling is not a matter of the mode
+    model.train()
+    model(x)
+    assert network != "resnet" or any(not torch.equal(v, running[k]) for k, v in model.named_buffers())
+    model.predict(x)
+    assert model.training
+
+
+def test_seeds(method, network):
+    model, x = build(method, network)
+    model.eval()
+    assert torch.equal(model(x, generator=seeded(1)), model(x, generator=seeded(1)))
+    torch.manual_seed(5)
+    first = model(x)
+    torch.manual_seed(5)
+    assert torch.equal(first, model(x))
+    assert torch.equal(model.predict(x, seed=7).draws, model.predict(x, seed=7).draws)
+    if METHODS[method].random:
+        assert not torch.equal(model.predict(x, seed=7).draws, model.predict(x, seed=8).draws)
+
+
+def test_the_given_network_is_untouched(method, network):
+    torch.manual_seed(1)
+    net = NETWORKS[network].build()
+    before = copy.deepcopy(net)
+    model = METHODS[method].convert(net, **METHODS[method].options)
+    model.requires_grad_(False)
+    for parameter in model.parameters():
+        parameter.add_(1)
+    assert [type(m) for m in net.modules()] == [type(m) for m in before.modules()]
+    assert all(torch.equal(a, b) for a, b in zip(net.state_dict().values(), before.state_dict().values(), strict=True))
+    assert all(p.requires_grad for p in net.parameters())
+
+
+def test_weights_are_kept(method, network):
+    torch.manual_seed(1)
+    net = NETWORKS[network].build().eval()
+    x = NETWORKS[network].inputs(BATCH)
+    options = {k: v for k, v in METHODS[method].options.items() if k != "init"}
+    model = METHODS[method].convert(net, **options, init="ones").eval()
+    expected = net(x).expand(model.members, *net(x).shape)
+    torch.testing.assert_close(model(x, samples=0), expected, rtol=1e-4, atol=1e-5)
