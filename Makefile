@@ -11,10 +11,10 @@ demo: $(VENV)/installed
 	$(BIN)/slimbayes demo
 
 test: $(VENV)/installed
-	$(BIN)/python -m pytest -n 2 -m "not slow"
+	$(BIN)/python -m pytest -n 2 --dist loadgroup -m "not slow"
 
 slow: $(VENV)/installed
-	$(BIN)/python -m pytest -m slow
+	$(BIN)/python -m pytest -n 2 --dist loadgroup -m slow
 
 lint: $(VENV)/installed
 	$(BIN)/ruff format --check .

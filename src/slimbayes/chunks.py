@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from contextlib import contextmanager
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
 from typing import TYPE_CHECKING, Any
 
 import torch
@@ -36,35 +36,50 @@ def predict_draws(
     noise = model.options["noise"] if noise is None else noise
     check_sampling(samples, noise)
     check_count("max_memory", max_memory, 1)
+    if batch_size is not None:
+        check_count("batch_size", batch_size, 1)
     _check_no_nan((args, kwargs))
-    batch_dim = model.sampling.batch_dim
+    batch_dim, members = model.sampling.batch_dim, model.members
     size = tree.batch_size((args, kwargs), batch_dim)
+    if size == 0:
+        raise ValueError("Expected a batch of at least one example, but got an empty one.")
     with _evaluating(model), torch.no_grad():
-        each = samples
+        each = max(samples, 1)
         if batch_size is None:
             rows = max_memory // _bytes_per_row(model, args, kwargs, size)
-            each = min(samples, max(1, rows // model.members))
-            batch_size = max(1, rows // (model.members * max(each, 1)))
-        check_count("batch_size", batch_size, 1)
+            each = min(each, max(1, rows // members))
+            batch_size = max(1, rows // (members * each))
+        # One shared draw serves all chunks, or the function would not be one function.
+        draw = model.draw(samples, generator) if noise == "shared" and samples else None
+        lengths = _lengths(size, batch_size, batch_dim)
         by_samples = []
-        for start in range(0, max(samples, 1), max(each, 1)):
-            count = min(each, samples - start) if samples else 0
-            # One shared draw must serve all chunks of examples, or the function would not be one function.
-            draw = model.draw(count, generator) if noise == "shared" and count else None
-            by_examples = [
-                model(
-                    *_narrow(args, begin, batch_size, size, batch_dim),
-                    samples=count,
-                    noise=noise,
-                    generator=generator,
-                    draw=draw,
-                    **_narrow(kwargs, begin, batch_size, size, batch_dim),
+        for start in range(0, max(samples, 1), each):
+            count = min(each, samples - start)  # 0 if samples is
+            part = None if draw is None else _samples_of(draw, members, start, count)
+            by_examples, end = [], 0
+            for length in lengths:
+                begin, end = end, end + length
+                some_args, some_kwargs = tree.narrow((args, kwargs), begin, end, size, batch_dim)
+                by_examples.append(
+                    model(*some_args, samples=count, noise=noise, generator=generator, draw=part, **some_kwargs)
                 )
-                for begin in range(0, size, batch_size)
-            ]
-            lengths = [min(batch_size, size - begin) for begin in range(0, size, batch_size)]
             by_samples.append(_join(by_examples, lengths, batch_dim))
-        return _interleave(by_samples, model.members)
+        return _interleave(by_samples, members)
+
+
+def _lengths(size: int, batch_size: int, batch_dim: int) -> list[int]:
+    """Return the lengths of the chunks, not all the same where they must tell an output's batch axis."""
+    lengths = [min(batch_size, size - begin) for begin in range(0, size, batch_size)]
+    if batch_dim and 1 < lengths[-1] == batch_size < size:
+        lengths[-1:] = [batch_size - 1, 1]
+    return lengths
+
+
+def _samples_of(draw: dict[str, Tensor], members: int, start: int, count: int) -> dict[str, Tensor]:
+    """Return some samples of each member's."""
+    return {
+        name: values.unflatten(0, (members, -1)).narrow(1, start, count).flatten(0, 1) for name, values in draw.items()
+    }
 
 
 def _check_no_nan(inputs: Any) -> None:
@@ -88,6 +103,10 @@ def _evaluating(model: nn.Module) -> Iterator[None]:
             module.training = training
 
 
+class _Answered(Exception):  # noqa: N818
+    """The network has answered the probe; its outputs are of no interest."""
+
+
 def _bytes_per_row(model: BayesianModel, args: Any, kwargs: Any, size: int) -> int:
     """Estimate a row's memory: four times the largest output of any module, from one example.
 
@@ -98,50 +117,61 @@ def _bytes_per_row(model: BayesianModel, args: Any, kwargs: Any, size: int) -> i
     def note(module: nn.Module, inputs: Any, output: Any) -> None:
         largest[0] = max(largest[0], *(x.numel() * x.element_size() for x in tree.tensors((inputs, output))), 1)
 
+    def stop(module: nn.Module, inputs: Any, output: Any) -> None:
+        raise _Answered
+
     hooks = [module.register_forward_hook(note) for module in model.net.modules()]
+    hooks.append(model.net.register_forward_hook(stop))
     try:
-        batch_dim = model.sampling.batch_dim
-        one_args, one_kwargs = (_narrow(part, 0, 1, size, batch_dim) for part in (args, kwargs))
-        model(*one_args, samples=0, **one_kwargs)
+        one_args, one_kwargs = tree.narrow((args, kwargs), 0, 1, size, model.sampling.batch_dim)
+        with suppress(_Answered):
+            model(*one_args, samples=0, **one_kwargs)
     finally:
         for hook in hooks:
             hook.remove()
     return -(-4 * largest[0] // model.members)
 
 
-def _narrow(inputs: Any, begin: int, length: int, size: int, batch_dim: int) -> Any:
-    def part(x: Tensor, axis: int) -> Tensor:
-        return x.narrow(axis, begin, min(length, size - begin))
-
-    return tree.on_batch(inputs, size, batch_dim, part)
-
-
 def _join(outputs: list[Any], lengths: list[int], batch_dim: int) -> Any:
     """Join chunks of examples; numbers without an axis, such as auxiliary losses, are averaged."""
-    if len(outputs) == 1:
-        return outputs[0]
-    flat = [list(tree.tensors(output)) for output in outputs]
-    joined = []
-    for parts in zip(*flat, strict=True):
+
+    def join(parts: tuple[Tensor, ...]) -> Tensor:
         if parts[0].dim() == 0:
-            joined.append(torch.stack(parts).mean())
-            continue
-        axis = tree.axis_of(parts[0][0], lengths[0], batch_dim)
-        joined.append(torch.cat(parts, 1 + (axis or 0)))
-    queue = iter(joined)
-    return tree.map_leaves(lambda leaf: next(queue), outputs[0])
+            weights = parts[0].new_tensor(lengths) / sum(lengths)
+            return torch.stack(parts) @ weights
+        return torch.cat(parts, _joined_axis(parts, lengths, batch_dim))
+
+    return outputs[0] if len(outputs) == 1 else _zip_tensors(join, outputs)
+
+
+def _joined_axis(parts: tuple[Tensor, ...], lengths: list[int], batch_dim: int) -> int:
+    """Return the axis, after that of the draws, whose sizes are the chunks' lengths; the declared one if both are."""
+    axis = next(
+        axis
+        for axis in (1 + batch_dim, 1)
+        if all(part.dim() > axis and part.shape[axis] == n for part, n in zip(parts, lengths, strict=True))
+    )
+    shapes = {(*part.shape[:axis], *part.shape[axis + 1 :]) for part in parts}
+    if len(shapes) > 1:
+        raise ValueError(
+            f"Cannot join the outputs of chunks: apart from the examples, their shapes are {sorted(shapes)[:3]}. Give "
+            "`predict` a `batch_size` of all examples, or let the network pad to one length (`total_length`)."
+        )
+    return axis
 
 
 def _interleave(outputs: list[Any], members: int) -> Any:
     """Join chunks of samples, member-major."""
-    if len(outputs) == 1:
-        return outputs[0]
-    flat = [list(tree.tensors(output)) for output in outputs]
-    joined = [
-        torch.stack(parts).mean()
-        if parts[0].dim() == 0
-        else torch.cat([part.unflatten(0, (members, -1)) for part in parts], 1).flatten(0, 1)
-        for parts in zip(*flat, strict=True)
-    ]
-    queue = iter(joined)
-    return tree.map_leaves(lambda leaf: next(queue), outputs[0])
+
+    def join(parts: tuple[Tensor, ...]) -> Tensor:
+        if parts[0].dim() == 0:
+            return torch.stack(parts).mean()
+        return torch.cat([part.unflatten(0, (members, -1)) for part in parts], 1).flatten(0, 1)
+
+    return outputs[0] if len(outputs) == 1 else _zip_tensors(join, outputs)
+
+
+def _zip_tensors(f: Callable[[tuple[Tensor, ...]], Tensor], nests: list[Any]) -> Any:
+    """Apply ``f`` to the tensors that stand in the same place of each nest."""
+    joined = map(f, zip(*map(tree.tensors, nests), strict=True))
+    return tree.map_leaves(lambda leaf: next(joined), nests[0])

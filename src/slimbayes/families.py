@@ -24,6 +24,7 @@ __all__ = [
     "Family",
     "HalfCauchy",
     "HorseshoeFamily",
+    "InverseGamma",
     "LogNormal",
     "Normal",
     "StudentT",
@@ -53,7 +54,7 @@ class Family(ABC):
 
     @abstractmethod
     def noise(self, shape: tuple[int, ...], like: Tensor, generator: Generator | None = None) -> Tensor:
-        """Draw standard noise of ``shape`` with the dtype and device of ``like``."""
+        """Draw standard noise of ``shape`` on the device of ``like``, of its dtype or float32 for half precision."""
 
     @abstractmethod
     def transform(self, loc: Tensor, scale: Tensor, noise: Tensor) -> Tensor:
@@ -78,7 +79,12 @@ class Family(ABC):
 
 
 def _uniform(shape: tuple[int, ...], like: Tensor, generator: Generator | None) -> Tensor:
-    return torch.rand(shape, dtype=_draw_dtype(like), device=like.device, generator=generator)
+    return torch.rand(shape, dtype=_draw_dtype(like), device=like.device, **_from(generator))
+
+
+def _from(generator: Generator | None) -> dict[str, Any]:
+    # Even a None would choose the overload that cannot take the symbolic shapes of torch.compile.
+    return {} if generator is None else {"generator": generator}
 
 
 def _draw_dtype(like: Tensor) -> torch.dtype:
@@ -96,7 +102,7 @@ class Normal(Family):
     def noise(  # noqa: D102
         self, shape: tuple[int, ...], like: Tensor, generator: Generator | None = None
     ) -> Tensor:
-        return torch.randn(shape, dtype=_draw_dtype(like), device=like.device, generator=generator)
+        return torch.randn(shape, dtype=_draw_dtype(like), device=like.device, **_from(generator))
 
     def transform(self, loc: Tensor, scale: Tensor, noise: Tensor) -> Tensor:  # noqa: D102
         return loc + scale * noise
@@ -211,6 +217,38 @@ class HalfCauchy(Cauchy):
 
 
 @dataclass(frozen=True)
+class InverseGamma(Family):
+    """A positive r with r^2 ~ inverse-Gamma(df / 2, df scale^2 / 2), which starts at zero whatever ``loc`` is.
+
+    As a prior of a factor it turns normal weights into Student-t ones with ``df`` degrees of freedom (section
+    3.2, Figure 1).
+    """
+
+    df: float = 3.0
+    name: ClassVar[str] = "inverse_gamma"
+    positive: ClassVar[bool] = True
+    posterior: ClassVar[bool] = False
+
+    def __post_init__(self) -> None:
+        check_number("df", self.df, low=0.0, remedy="Small values have heavy tails.")
+
+    def noise(  # noqa: D102
+        self, shape: tuple[int, ...], like: Tensor, generator: Generator | None = None
+    ) -> Tensor:
+        half_df = torch.full(shape, self.df / 2, dtype=_draw_dtype(like), device=like.device)
+        return torch.rsqrt(torch._standard_gamma(half_df, generator=generator) / half_df)
+
+    def transform(self, loc: Tensor, scale: Tensor, noise: Tensor) -> Tensor:  # noqa: D102
+        return scale * noise
+
+    def distribution(self, loc: Tensor, scale: Tensor) -> td.Distribution:  # noqa: D102
+        half_df = torch.full_like(scale, self.df / 2)
+        square = td.InverseGamma(half_df, half_df * scale.square(), validate_args=False)
+        root = td.PowerTransform(scale.new_tensor(0.5))
+        return td.TransformedDistribution(square, [root], validate_args=False)
+
+
+@dataclass(frozen=True)
 class HorseshoeFamily(Family):
     """The horseshoe: N(loc, lambda^2) with lambda ~ half-Cauchy(scale) (section 3.2), lambda integrated out."""
 
@@ -230,7 +268,8 @@ class HorseshoeFamily(Family):
 
 
 FAMILIES: dict[str, type[Family]] = {
-    family.name: family for family in (Normal, Cauchy, StudentT, LogNormal, DeltaFamily, HalfCauchy, HorseshoeFamily)
+    family.name: family
+    for family in (Normal, Cauchy, StudentT, LogNormal, DeltaFamily, HalfCauchy, InverseGamma, HorseshoeFamily)
 }
 
 
@@ -239,7 +278,8 @@ def get_family(spec: str | dict[str, Any] | Family, argument: str = "family", **
 
     Args:
         spec: ``"normal"``, ``"cauchy"``, ``"student_t"``, ``"log_normal"``, ``"delta"``, the prior-only
-            ``"half_cauchy"`` and ``"horseshoe"``, a dict with a ``name`` and parameters, or a ``Family``.
+            ``"half_cauchy"``, ``"inverse_gamma"`` and ``"horseshoe"``, a dict with a ``name`` and parameters, or
+            a ``Family``.
         argument: The argument's name, for the error message.
         **parameters: Shape parameters, such as ``df`` of ``"student_t"``.
 
@@ -253,4 +293,11 @@ def get_family(spec: str | dict[str, Any] | Family, argument: str = "family", **
         parameters = {**spec, **parameters}
         spec = parameters.pop("name", None)
     check_choice(argument, spec, FAMILIES)
-    return FAMILIES[spec](**parameters)  # type: ignore[index]
+    family = FAMILIES[spec]  # type: ignore[index]
+    known = list(family.__dataclass_fields__)
+    if not parameters.keys() <= set(known):
+        raise ValueError(
+            f"Expected argument `{argument}` to be {spec!r} with the parameters {known}, but got {parameters!r}. "
+            "Leave the others out."
+        )
+    return family(**parameters)

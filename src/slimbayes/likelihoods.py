@@ -11,7 +11,7 @@ from torch import Tensor, nn
 from slimbayes._checks import check_choice, check_number
 from slimbayes.priors import inverse_softplus, softplus_scale
 
-__all__ = ["Bernoulli", "Categorical", "Gaussian", "Likelihood", "get_likelihood", "mixture"]
+__all__ = ["LIKELIHOODS", "Bernoulli", "Categorical", "Gaussian", "Likelihood", "get_likelihood", "mixture"]
 
 
 def mixture(log_likelihoods: Tensor) -> Tensor:
@@ -34,7 +34,10 @@ class Likelihood(nn.Module, ABC):
 
     @abstractmethod
     def log_prob_of_mean(self, outputs: Tensor, targets: Tensor) -> Tensor:
-        """Return the log-likelihood, ``(batch,)``, under the draws' averaged parameters (Eq. 12)."""
+        """Return the log-likelihood, ``(batch,)``, under the draws' averaged parameters (Eq. 12).
+
+        The parameters are probabilities, or for a Gaussian the mean and the variance.
+        """
 
     def spec(self) -> dict[str, Any]:
         """Return JSON values from which ``get_likelihood`` rebuilds this likelihood."""
@@ -46,11 +49,30 @@ def _per_example(log_likelihoods: Tensor) -> Tensor:
     return log_likelihoods.flatten(2).sum(2) if log_likelihoods.dim() > 2 else log_likelihoods
 
 
+def _check_shape(targets: Tensor, shape: torch.Size, remedy: str) -> None:
+    """Raise unless the targets have just the shape of the outputs: broadcasting would mix examples up."""
+    if targets.shape != shape:
+        raise ValueError(
+            f"Expected argument `targets` to have the shape {tuple(shape)} of the outputs without their draws' axis, "
+            f"but got {tuple(targets.shape)}. {remedy}"
+        )
+
+
+def _check_range(targets: Tensor, low: int, high: int, remedy: str) -> None:
+    if torch.compiler.is_compiling():
+        return  # a value cannot be looked at while tracing
+    right = (targets >= low) & (targets <= high)  # and so NaN is wrong
+    if not right.all():
+        wrong = targets[~right][0].item()
+        raise ValueError(f"Expected argument `targets` to lie from {low} to {high}, but got {wrong}. {remedy}")
+
+
 class Categorical(Likelihood):
     r"""Classes from logits: :math:`\log p(y) = \log \text{softmax}(f)_y`, summed over an example's positions.
 
     Args:
-        class_dim: Axis of the classes in ``(draws, batch, *)``; 2 for maps of shape (class, height, width).
+        class_dim: Axis of the classes in ``(draws, batch, *)``: the last, or 2 for maps of shape
+            (class, height, width).
         ignore_index: Target of positions that do not count.
 
     Shape:
@@ -66,47 +88,44 @@ class Categorical(Likelihood):
 
     def __init__(self, class_dim: int = -1, ignore_index: int = -100) -> None:
         super().__init__()
+        if class_dim in (0, 1):
+            raise ValueError(
+                f"Expected argument `class_dim` to be an axis of (draws, batch, *, classes) from 2 on, or negative, "
+                f"but got {class_dim}. The first two are the draws and the batch."
+            )
         self.class_dim = class_dim
         self.ignore_index = ignore_index
 
     def class_log_probs(self, outputs: Tensor) -> Tensor:
         """Return log-probabilities with the classes last."""
+        if outputs.dim() < 3:
+            raise ValueError(
+                f"Expected outputs of shape (draws, batch, *, classes), but got {tuple(outputs.shape)}. Pass model(x); "
+                "one logit for yes or no is likelihood='bernoulli'."
+            )
         return outputs.movedim(self.class_dim, -1).log_softmax(-1)
 
-    def _gather(self, log_probs: Tensor, targets: Tensor) -> Tensor:
-        """Pick each target's entry of ``(*, batch, *, classes)``."""
+    def _pick(self, log_probs: Tensor, targets: Tensor) -> Tensor:
+        """Return the log-likelihood, ``(draws, batch)``, from log-probabilities with the classes last."""
         if targets.is_floating_point():
-            targets = targets.movedim(self.class_dim + (0 if self.class_dim < 0 else -1), -1)
-            return (log_probs * targets).sum(-1)
-        self._check(log_probs, targets)
+            class_dim = self.class_dim if self.class_dim < 0 else self.class_dim - 1
+            shape = log_probs[0].movedim(-1, class_dim).shape
+            _check_shape(targets, shape, "Floating-point targets are probabilities; class numbers must be integers.")
+            _check_range(targets, 0, 1, "They are probabilities of the classes.")
+            return _per_example((log_probs * targets.movedim(class_dim, -1)).sum(-1))
+        _check_shape(targets, log_probs.shape[1:-1], "Outputs are (draws, batch, *, classes): pass model(x).")
         keep = targets != self.ignore_index
-        index = targets.where(keep, 0).long().expand(log_probs.shape[:-1]).unsqueeze(-1)
-        return log_probs.gather(-1, index).squeeze(-1) * keep
-
-    def _check(self, log_probs: Tensor, targets: Tensor) -> None:
-        if targets.shape != log_probs.shape[-1 - targets.dim() : -1]:
-            raise ValueError(
-                f"Expected argument `targets` to have the outputs' batch shape "
-                f"{tuple(log_probs.shape[-1 - max(targets.dim(), 1) : -1])}, but got {tuple(targets.shape)}. Outputs "
-                "are (draws, batch, *, classes): pass model(x), and targets without the draws' axis."
-            )
-        if torch.compiler.is_compiling():
-            return
-        classes = log_probs.shape[-1]
-        wrong = (targets != self.ignore_index) & ((targets < 0) | (targets >= classes))
-        if wrong.any():
-            raise ValueError(
-                f"Expected argument `targets` to hold classes from 0 to {classes - 1} (or {self.ignore_index} for "
-                f"positions to ignore), but got {int(targets[wrong][0])}. Check the labels, or give the network "
-                "one output for each class."
-            )
+        index = targets.where(keep, 0).long()
+        remedy = f"Check the labels, or give the network an output for each class. To ignore some: {self.ignore_index}."
+        _check_range(index, 0, log_probs.shape[-1] - 1, remedy)
+        picked = log_probs.gather(-1, index.expand(log_probs.shape[:-1]).unsqueeze(-1)).squeeze(-1)
+        return _per_example(picked.where(keep, 0.0))
 
     def log_prob(self, outputs: Tensor, targets: Tensor) -> Tensor:  # noqa: D102
-        return _per_example(self._gather(self.class_log_probs(outputs), targets))
+        return self._pick(self.class_log_probs(outputs), targets)
 
     def log_prob_of_mean(self, outputs: Tensor, targets: Tensor) -> Tensor:  # noqa: D102
-        log_probs = mixture(self.class_log_probs(outputs))
-        return _per_example(self._gather(log_probs, targets).unsqueeze(0)).squeeze(0)
+        return self._pick(mixture(self.class_log_probs(outputs)).unsqueeze(0), targets).squeeze(0)
 
     def spec(self) -> dict[str, Any]:  # noqa: D102
         return {"name": self.name, "class_dim": self.class_dim, "ignore_index": self.ignore_index}
@@ -129,27 +148,18 @@ class Bernoulli(Likelihood):
         """Return log-probabilities of no and yes, last."""
         return torch.stack([F.logsigmoid(-outputs), F.logsigmoid(outputs)], -1)
 
-    @staticmethod
-    def _matched(outputs: Tensor, targets: Tensor) -> Tensor:
-        outputs = _squeeze_to(outputs, targets)
-        if not torch.compiler.is_compiling() and ((targets < 0) | (targets > 1)).any():
-            wrong = targets[(targets < 0) | (targets > 1)][0].item()
-            raise ValueError(
-                f"Expected argument `targets` to lie between 0 and 1, but got {wrong}. The Bernoulli likelihood "
-                "takes yes-or-no labels; for classes use likelihood='categorical'."
-            )
-        return outputs
+    def _pick(self, log_probs: Tensor, targets: Tensor) -> Tensor:
+        """Return the log-likelihood, ``(draws, batch)``, from log-probabilities of no and yes."""
+        no, yes = (_squeeze_to(part, targets) for part in log_probs.unbind(-1))
+        _check_range(targets, 0, 1, "They are yes-or-no labels; for classes use likelihood='categorical'.")
+        targets = targets.to(yes.dtype)
+        return _per_example(targets * yes + (1 - targets) * no)
 
     def log_prob(self, outputs: Tensor, targets: Tensor) -> Tensor:  # noqa: D102
-        outputs = self._matched(outputs, targets)
-        targets = targets.to(outputs.dtype)
-        return _per_example(targets * F.logsigmoid(outputs) + (1 - targets) * F.logsigmoid(-outputs))
+        return self._pick(self.class_log_probs(outputs), targets)
 
     def log_prob_of_mean(self, outputs: Tensor, targets: Tensor) -> Tensor:  # noqa: D102
-        outputs = self._matched(outputs, targets)
-        targets = targets.to(outputs.dtype)
-        yes, no = mixture(F.logsigmoid(outputs)), mixture(F.logsigmoid(-outputs))
-        return _per_example((targets * yes + (1 - targets) * no).unsqueeze(0)).squeeze(0)
+        return self._pick(mixture(self.class_log_probs(outputs)).unsqueeze(0), targets).squeeze(0)
 
 
 class Gaussian(Likelihood):
@@ -185,10 +195,10 @@ class Gaussian(Likelihood):
     def moments(self, outputs: Tensor) -> tuple[Tensor, Tensor]:
         """Return each draw's mean and standard deviation."""
         if self.noise == "predicted":
-            if outputs.shape[-1] % 2:
+            if outputs.dim() < 3 or outputs.shape[-1] % 2:
                 raise ValueError(
                     "Expected the network to have an even number of outputs with noise='predicted' (means, then "
-                    f"rhos), but got {outputs.shape[-1]}. Give it twice as many outputs as targets."
+                    f"rhos), but got shape {tuple(outputs.shape)}. Give it twice as many outputs as targets."
                 )
             mean, rho = outputs.chunk(2, -1)
             return mean, softplus_scale(rho)
@@ -201,8 +211,8 @@ class Gaussian(Likelihood):
 
     def log_prob_of_mean(self, outputs: Tensor, targets: Tensor) -> Tensor:  # noqa: D102
         mean, std = (_squeeze_to(part, targets) for part in self.moments(outputs))
-        averaged = _normal_log_prob(mean.mean(0), std.square().mean(0).sqrt(), targets)
-        return _per_example(averaged.unsqueeze(0)).squeeze(0)
+        mean, variance = mean.mean(0, keepdim=True), std.square().mean(0, keepdim=True)
+        return _per_example(_normal_log_prob(mean, variance.sqrt(), targets)).squeeze(0)
 
     def spec(self) -> dict[str, Any]:  # noqa: D102
         return {"name": self.name, "noise": self.noise}
@@ -216,15 +226,11 @@ def _squeeze_to(outputs: Tensor, targets: Tensor) -> Tensor:
     """Drop a last axis of one that the targets lack, and raise for any other difference of shape."""
     if outputs.dim() == targets.dim() + 2 and outputs.shape[-1] == 1:
         outputs = outputs.squeeze(-1)
-    if outputs.shape[1:] != targets.shape:
-        raise ValueError(
-            f"Expected argument `targets` to have the shape {tuple(outputs.shape[1:])} of the outputs without their "
-            f"draws' axis, but got {tuple(targets.shape)}. Reshape them: broadcasting would mix examples up."
-        )
+    _check_shape(targets, outputs.shape[1:], "Reshape them.")
     return outputs
 
 
-_LIKELIHOODS: dict[str, type[Likelihood]] = {kind.name: kind for kind in (Categorical, Bernoulli, Gaussian)}
+LIKELIHOODS: dict[str, type[Likelihood]] = {kind.name: kind for kind in (Categorical, Bernoulli, Gaussian)}
 
 
 def get_likelihood(spec: str | dict[str, Any] | Likelihood) -> Likelihood:
@@ -238,5 +244,5 @@ def get_likelihood(spec: str | dict[str, Any] | Likelihood) -> Likelihood:
         return spec
     options = dict(spec) if isinstance(spec, dict) else {"name": spec}
     name = options.pop("name")
-    check_choice("likelihood", name, _LIKELIHOODS)
-    return _LIKELIHOODS[name](**options)
+    check_choice("likelihood", name, LIKELIHOODS)
+    return LIKELIHOODS[name](**options)

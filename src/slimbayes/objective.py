@@ -5,12 +5,13 @@ from dataclasses import dataclass
 from typing import Any
 
 from torch import Tensor
+from torch.nn.parallel import DistributedDataParallel
 
 from slimbayes._checks import check_choice, check_count, check_number
 from slimbayes.likelihoods import Likelihood, get_likelihood, mixture
 from slimbayes.model import BayesianModel
 from slimbayes.schedules import Schedule
-from slimbayes.tree import output_tensor
+from slimbayes.tree import batch_first, map_leaves, output_tensor
 
 __all__ = ["ELBO", "Terms"]
 
@@ -56,10 +57,11 @@ class ELBO:
     Args:
         model: The model; wrapped in ``DistributedDataParallel`` or compiled is fine. It is given the likelihood,
             so that ``predict`` reads its outputs alike. Build the ELBO before the optimiser: a Gaussian's
-            learned noise is a parameter of the model.
+            learned noise is a parameter of the model, which must be there before it is wrapped, too.
         num_data: Number N of training examples, of the whole training set.
         likelihood: ``"categorical"``, ``"bernoulli"``, ``"gaussian"``, a ``Likelihood``, or a function
-            ``(outputs, targets) -> log-likelihood`` of shape ``(draws, batch)``.
+            ``(outputs, targets) -> log-likelihood`` of shape ``(draws, batch)``. A name keeps the likelihood of
+            that kind that the model has, as a loaded one may.
         objective: See above. The papers train on the average, which generalises better.
         beta: Weight of the KL: a number, or a function of the step such as ``sb.linear_annealing(steps)``.
         member_kl: ``"sum"`` over members, as the reference has it, or ``"mean"``, the mixture's bound.
@@ -88,13 +90,16 @@ class ELBO:
         check_choice("objective", objective, OBJECTIVES)
         check_choice("member_kl", member_kl, ("sum", "mean"))
         if not callable(beta):
-            check_number("beta", beta, low=-1e-12)
-        self.model = _unwrap(model)
+            check_number("beta", beta)
+            if beta < 0:
+                raise ValueError(f"Expected argument `beta` to be 0 or more, but got {beta!r}. It weighs the KL.")
+        wrappers = _unwrap(model)
+        self.model: BayesianModel = wrappers[-1]
         self.num_data, self.objective, self.member_kl = num_data, objective, member_kl
         self.schedule = beta
         self.steps = 0
         self.likelihood: Likelihood | LogLikelihood
-        if callable(likelihood) and not isinstance(likelihood, Likelihood):
+        if callable(likelihood) and not isinstance(likelihood, (Likelihood, type)):
             if objective == "marginal_probs":
                 raise ValueError(
                     "Expected argument `likelihood` to be one of ours with objective='marginal_probs', but got a "
@@ -102,15 +107,21 @@ class ELBO:
                 )
             self.likelihood = likelihood
         else:
-            self.likelihood = self._give(get_likelihood(likelihood))
+            distributed = any(isinstance(wrapper, DistributedDataParallel) for wrapper in wrappers)
+            self.likelihood = self._give(likelihood, distributed)
 
-    def _give(self, likelihood: Likelihood) -> Likelihood:
-        """Give the model its likelihood; one of the same kind that it has already, trained perhaps, stays."""
-        own = self.model.likelihood
-        if own is None or own.spec() != likelihood.spec():
-            self.model.likelihood = likelihood.to(device=self.model.device, dtype=self.model.dtype)
-        assert self.model.likelihood is not None
-        return self.model.likelihood
+    def _give(self, likelihood: Any, distributed: bool) -> Likelihood:
+        """Give the model its likelihood; a name means the one that it has already, if it is of that kind."""
+        own, new = self.model.likelihood, get_likelihood(likelihood)
+        if own is not None and (own is likelihood or (likelihood is not new and own.spec() == new.spec())):
+            return own
+        if distributed and list(new.parameters()):
+            raise ValueError(
+                f"Expected argument `model` not to be wrapped in DistributedDataParallel yet: likelihood={new.name!r} "
+                "adds a parameter, which the wrapper would not average. Build the ELBO before wrapping the model."
+            )
+        self.model.likelihood = new.to(device=self.model.device, dtype=self.model.dtype)
+        return new
 
     @property
     def beta(self) -> float:
@@ -123,20 +134,22 @@ class ELBO:
 
     def log_likelihood(self, outputs: Any, targets: Any) -> Tensor:
         """Return each example's log-likelihood in the form of ``objective``, ``(batch,)``."""
+        batch_dim = self.model.sampling.batch_dim
+        log_prob = self.likelihood
         if isinstance(self.likelihood, Likelihood):
-            outputs = output_tensor(outputs)
+            outputs, targets = batch_first(output_tensor(outputs), targets, batch_dim)
+            batch_dim, log_prob = 0, self.likelihood.log_prob
             if self.objective == "marginal_probs":
                 return self.likelihood.log_prob_of_mean(outputs, targets)
-            log_prob: LogLikelihood = self.likelihood.log_prob
-        else:
-            log_prob = self.likelihood
         if self.objective == "marginal_logits":
-            outputs = outputs.mean(0, keepdim=True)
+            outputs = map_leaves(lambda x: x.mean(0, keepdim=True) if x.dim() else x, outputs)
         values = log_prob(outputs, targets)
-        if values.dim() != 2:
+        known = isinstance(outputs, Tensor) and batch_dim == 0
+        if values.dim() != 2 or (known and values.shape != outputs.shape[:2]):
             raise ValueError(
-                f"Expected the likelihood to return a log-likelihood of shape (draws, batch), but got "
-                f"{tuple(values.shape)}. Sum over what belongs to one example, and do not average over the batch."
+                f"Expected the likelihood to return a log-likelihood of shape (draws, batch)"
+                f"{f' = {tuple(outputs.shape[:2])}' if known else ''}, but got {tuple(values.shape)}. Sum over what "
+                "belongs to one example, and do not average over the batch or the draws."
             )
         return mixture(values) if self.objective == "mixture" else values.mean(0)
 
@@ -165,13 +178,15 @@ class ELBO:
         self.steps = state["steps"]
 
 
-def _unwrap(model: Any) -> BayesianModel:
-    inner = model
+def _unwrap(model: Any) -> list[Any]:
+    """Return the model and what it wraps (compiled, distributed, or both), from the outside in."""
+    wrappers = [model]
     for attribute in ("_orig_mod", "module", "_orig_mod"):
-        inner = getattr(inner, attribute, inner)
-    if not isinstance(inner, BayesianModel):
+        if hasattr(wrappers[-1], attribute):
+            wrappers.append(getattr(wrappers[-1], attribute))
+    if not isinstance(wrappers[-1], BayesianModel):
         raise TypeError(
             f"Expected argument `model` to be a BayesianModel, but got {type(model).__name__}. "
             "Make one with sb.rank1(net) or another method."
         )
-    return inner
+    return wrappers

@@ -1,15 +1,16 @@
 """A prediction: the draws' outputs and what follows from them."""
 
-import math
 from dataclasses import dataclass
+from statistics import NormalDist
 from typing import Any
 
 import torch
+import torch.nn.functional as F
 from torch import Tensor
 
 from slimbayes._checks import check_number
 from slimbayes.likelihoods import Bernoulli, Categorical, Gaussian, Likelihood, mixture
-from slimbayes.tree import output_tensor
+from slimbayes.tree import batch_first, output_tensor
 
 __all__ = ["Prediction"]
 
@@ -23,6 +24,7 @@ class Prediction:
         likelihood: How to read them. None: as logits of classes for the classification figures, as bare
             values without noise for the regression figures.
         members: Mixture components; draws are member-major.
+        batch_dim: The model's batch axis; ``log_likelihood`` adds up all the others.
 
     Example:
         >>> p = Prediction(torch.tensor([[[2.0, 0.0]], [[0.0, 2.0]]]), members=2)
@@ -33,6 +35,7 @@ class Prediction:
     draws: Any
     likelihood: Likelihood | None = None
     members: int = 1
+    batch_dim: int = 0
 
     @property
     def outputs(self) -> Tensor:
@@ -44,10 +47,12 @@ class Prediction:
     @property
     def draw_log_probs(self) -> Tensor:
         """Log-probabilities of each draw, ``(draws, batch, *, classes)``; two classes for Bernoulli."""
-        if isinstance(self.likelihood, Gaussian):
-            raise ValueError("A regression has no class probabilities. Ask for mean, std or interval().")
         reading = Categorical() if self.likelihood is None else self.likelihood
-        assert isinstance(reading, (Categorical, Bernoulli))
+        if not isinstance(reading, (Categorical, Bernoulli)):
+            raise ValueError(
+                f"The {reading.name} likelihood has no class probabilities. Ask for mean, std or interval(), or "
+                "predict with likelihood='categorical'."
+            )
         outputs = self.outputs
         if isinstance(reading, Bernoulli) and outputs.dim() > 2 and outputs.shape[-1] == 1:
             outputs = outputs.squeeze(-1)
@@ -111,7 +116,7 @@ class Prediction:
         labels, voters = probs.argmax(-1), probs.shape[0]
         if voters < 2:
             return torch.zeros_like(labels[0], dtype=probs.dtype)
-        votes = torch.nn.functional.one_hot(labels, probs.shape[-1]).sum(0)
+        votes = F.one_hot(labels, probs.shape[-1]).sum(0)
         agreeing = (votes * (votes - 1)).sum(-1)
         return 1 - agreeing.to(probs.dtype) / (voters * (voters - 1))
 
@@ -120,11 +125,13 @@ class Prediction:
     @property
     def moments(self) -> tuple[Tensor, Tensor]:
         """Mean and noise of each draw, ``(draws, batch, *)``; without a likelihood the noise is 0."""
-        if isinstance(self.likelihood, (Categorical, Bernoulli)):
-            raise ValueError("A classification has no mean or std. Ask for probs, label or entropy.")
         if self.likelihood is None:
             return self.outputs, torch.zeros_like(self.outputs)
-        assert isinstance(self.likelihood, Gaussian)
+        if not isinstance(self.likelihood, Gaussian):
+            raise ValueError(
+                f"The {self.likelihood.name} likelihood has no mean or std. Ask for probs, label or entropy, or "
+                "predict with likelihood='gaussian'."
+            )
         with torch.no_grad():
             return self.likelihood.moments(self.outputs)
 
@@ -159,7 +166,7 @@ class Prediction:
         mean, std = self.moments
         if not std.any():
             return mean.quantile(q, dim=0)
-        reach = std * (abs(math.sqrt(2) * torch.erfinv(torch.tensor(2 * q - 1)).item()) + 1)
+        reach = std * (abs(NormalDist().inv_cdf(q)) + 1)
         low, high = (mean - reach).amin(0), (mean + reach).amax(0)
         for _ in range(60):
             middle = (low + high) / 2
@@ -172,7 +179,8 @@ class Prediction:
     def log_likelihood(self, targets: Tensor) -> Tensor:
         """Return the mixture's log-likelihood of each target (Eq. 14), ``(batch,)``."""
         reading = Categorical() if self.likelihood is None else self.likelihood
-        return mixture(reading.log_prob(self.outputs, targets))
+        with torch.no_grad():
+            return mixture(reading.log_prob(*batch_first(self.outputs, targets, self.batch_dim)))
 
 
 def _entropy(log_probs: Tensor) -> Tensor:

@@ -4,6 +4,7 @@ import hashlib
 import json
 import os
 from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -13,7 +14,7 @@ from safetensors.torch import save_file
 from torch import Tensor, nn
 
 import slimbayes
-from slimbayes.likelihoods import get_likelihood
+from slimbayes.likelihoods import LIKELIHOODS, Likelihood, get_likelihood
 from slimbayes.methods.rank1 import rank1
 from slimbayes.model import BayesianModel
 
@@ -33,7 +34,8 @@ def save(model: BayesianModel, folder: str | Path) -> None:
     folder = Path(folder)
     if folder.exists() and not folder.is_dir():
         raise ValueError(f"Expected argument `folder` to be a folder, but {str(folder)!r} is a file. Give another.")
-    folder.mkdir(parents=True, exist_ok=True)
+    if model.likelihood is not None:
+        _check_likelihood(model.likelihood)
     frozen = model.options["freeze_base"]
     stored, tied = _without_duplicates(_wanted(model) if frozen else model.state_dict())
     config = {
@@ -46,18 +48,31 @@ def save(model: BayesianModel, folder: str | Path) -> None:
         "tied": tied,
         "base": fingerprint(model) if frozen else None,
     }
-    # Each file is complete or absent, also when the process is killed in between.
-    _replace(folder / WEIGHTS, lambda path: save_file(stored, path, metadata={"format": "pt"}))
-    _replace(folder / CONFIG, lambda path: path.write_text(json.dumps(config, indent=2) + "\n"))
+    folder.mkdir(parents=True, exist_ok=True)
+    with _replacing(folder / WEIGHTS, folder / CONFIG) as (weights, text):
+        save_file(stored, weights, metadata={"format": "pt"})
+        text.write_text(json.dumps(config, indent=2) + "\n")
 
 
-def _replace(path: Path, write: Any) -> None:
-    temporary = path.with_name(f".{path.name}.{os.getpid()}")
+@contextmanager
+def _replacing(*paths: Path) -> Iterator[list[Path]]:
+    """Yield temporary paths that take the given ones' place once all are written; a failure changes nothing."""
+    temporary = [path.with_name(f".{path.name}.{os.getpid()}") for path in paths]
     try:
-        write(temporary)
-        os.replace(temporary, path)
+        yield temporary
+        for source, path in zip(temporary, paths, strict=True):
+            os.replace(source, path)
     finally:
-        temporary.unlink(missing_ok=True)
+        for source in temporary:
+            source.unlink(missing_ok=True)
+
+
+def _check_likelihood(likelihood: Likelihood) -> None:
+    if LIKELIHOODS.get(likelihood.name) is not type(likelihood):
+        raise ValueError(
+            f"Cannot write the likelihood {type(likelihood).__name__}: only {sorted(LIKELIHOODS)} can be built again "
+            "from numbers and names. Set model.likelihood = None before saving, and give it back after loading."
+        )
 
 
 def _wanted(model: BayesianModel) -> dict[str, Tensor]:
@@ -80,6 +95,8 @@ def _without_duplicates(state: dict[str, Tensor]) -> tuple[dict[str, Tensor], di
         else:
             first[place] = name
             stored[name] = tensor.detach().cpu().contiguous()
+            if stored[name].untyped_storage().nbytes() != stored[name].nbytes:
+                stored[name] = stored[name].clone()  # a view of a larger tensor, which others may view too
     return stored, tied
 
 
@@ -125,6 +142,8 @@ def load(folder: str | Path, net: nn.Module, device: Any = None, check_base: boo
     for name in (CONFIG, WEIGHTS):
         if not (folder / name).is_file():
             raise FileNotFoundError(f"No {name} in {str(folder)!r}. Give a folder that save_pretrained wrote.")
+    if not isinstance(net, nn.Module):
+        raise TypeError(f"Expected argument `net` to be a torch.nn.Module, but got {type(net).__name__}.")
     config = json.loads((folder / CONFIG).read_text())
     if config.get("format") != FORMAT or config.get("method") not in METHODS:
         raise ValueError(
@@ -135,8 +154,9 @@ def load(folder: str | Path, net: nn.Module, device: Any = None, check_base: boo
     _check_architecture(names, net)
     model = METHODS[config["method"]](net, include=lambda name, module: name in names, **config["options"])
     if config["likelihood"] is not None:
-        model.likelihood = get_likelihood(config["likelihood"])
-    model.to(device=model.device if device is None else device)
+        model.likelihood = get_likelihood(config["likelihood"]).to(device=model.device, dtype=model.dtype)
+    if device is not None:
+        model.to(device)
     if config["base"] is not None and check_base and fingerprint(model) != config["base"]:
         raise ValueError(
             "Expected argument `net` to be the network whose frozen weights the factors were trained on, but its "
@@ -145,8 +165,8 @@ def load(folder: str | Path, net: nn.Module, device: Any = None, check_base: boo
     with safe_open(folder / WEIGHTS, framework="pt") as file:
         state = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118
     state.update({name: state[source] for name, source in config["tied"].items()})
-    _check_fit(state, model)
-    model.load_state_dict(state, strict=config["base"] is None)
+    _check_fit(state, model, set(model.state_dict()) if config["base"] is None else set(_wanted(model)))
+    model.load_state_dict(state, strict=False)
     return model
 
 
@@ -159,12 +179,14 @@ def _check_architecture(names: set[str], net: nn.Module) -> None:
         )
 
 
-def _check_fit(state: dict[str, Tensor], model: BayesianModel) -> None:
+def _check_fit(state: dict[str, Tensor], model: BayesianModel, wanted: set[str]) -> None:
     own = model.state_dict()
-    for name, tensor in state.items():
-        if name not in own or own[name].shape != tensor.shape:
-            found = "is missing" if name not in own else f"has shape {tuple(own[name].shape)}"
+    for name in sorted(wanted | set(state)):
+        ours, theirs = (tuple(tensors[name].shape) if name in tensors else None for tensors in (own, state))
+        if ours != theirs:
+            found = "has none" if ours is None else f"has one of shape {ours}"
+            stored = "none" if theirs is None else f"one of shape {theirs}"
             raise ValueError(
-                f"Expected argument `net` to be the saved architecture, but {name} {found}; the file has shape "
-                f"{tuple(tensor.shape)}. Build the network as it was when the model was converted."
+                f"Expected argument `net` to be the saved architecture, but of {name} the file has {stored} and the "
+                f"network {found}. Build the network as it was when the model was converted."
             )

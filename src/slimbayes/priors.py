@@ -42,7 +42,8 @@ class Prior(nn.Module):
 
     Args:
         family: Name of the family, or a ``Family``.
-        mean: Its location, as a value of the factor (for a log-normal: its median).
+        mean: Its location, as a value of the factor (for a log-normal: its median). The
+            half-Cauchy and the inverse-gamma start at zero and take no notice of it.
         std: Its scale.
         trainable: Learn the scale (one number, started at ``std``) with the posterior: empirical Bayes.
         scale_prior: A law on the scale. ``"half_cauchy"``: :math:`\tau \sim C^+(0, std)`, the horseshoe;
@@ -71,6 +72,7 @@ class Prior(nn.Module):
         super().__init__()
         check_number("prior_mean", mean)
         check_number("prior_std", std, low=0.0)
+        check_number("df", df, low=0.0, remedy="Small values have heavy tails.")
         check_choice("scale_prior", scale_prior, (None, "half_cauchy", "inverse_gamma"))  # type: ignore[arg-type]
         self.family = get_family(family, "prior_family")
         self.loc, self.std, self.scale_prior, self.df = self.family.loc_of(mean), std, scale_prior, df

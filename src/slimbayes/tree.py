@@ -4,8 +4,9 @@ Tensors may stand in tuples, lists, dicts, named tuples and dataclasses (such as
 Face models); packed sequences are unpacked and packed again; anything else is passed through.
 """
 
+import copy
 import dataclasses
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, MutableMapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -13,7 +14,7 @@ import torch
 from torch import Tensor
 from torch.nn.utils.rnn import PackedSequence, pack_padded_sequence, pad_packed_sequence
 
-__all__ = ["BatchAxis", "batch_size", "map_leaves", "on_batch", "tensors"]
+__all__ = ["BatchAxis", "batch_size", "map_leaves", "narrow", "on_batch", "tensors"]
 
 
 @dataclass(frozen=True)
@@ -22,7 +23,8 @@ class BatchAxis:
 
     Args:
         tensor: The input.
-        dim: Its batch axis; None if it has none and all rows share it (an attention mask, say).
+        dim: Its batch axis (negative counts from the end); None if it has none and all rows share it
+            (an attention mask, say).
 
     Example:
         >>> mask = BatchAxis(torch.ones(4, 4), dim=None)
@@ -30,6 +32,19 @@ class BatchAxis:
 
     tensor: Tensor
     dim: int | None
+
+    def __post_init__(self) -> None:
+        rank = self.tensor.dim()
+        if self.dim is not None and not -rank <= self.dim < rank:
+            raise ValueError(
+                f"Expected argument `dim` of BatchAxis to be an axis of a tensor of shape "
+                f"{tuple(self.tensor.shape)}, but got {self.dim}. Give None if all rows share the tensor."
+            )
+
+    @property
+    def axis(self) -> int | None:
+        """``dim``, counted from the front."""
+        return None if self.dim is None else self.dim % self.tensor.dim()
 
 
 def map_leaves(f: Callable[[Any], Any], tree: Any) -> Any:
@@ -46,30 +61,43 @@ def map_leaves(f: Callable[[Any], Any], tree: Any) -> Any:
         return dataclasses.replace(tree, **{name: map_leaves(f, getattr(tree, name)) for name in fields})
     if isinstance(tree, Mapping):
         mapped = {key: map_leaves(f, value) for key, value in tree.items()}
-        return mapped if type(tree) is dict else type(tree)(mapped)  # type: ignore[call-arg]
-    if isinstance(tree, tuple) and hasattr(tree, "_fields"):
-        return type(tree)(*(map_leaves(f, value) for value in tree))
+        if type(tree) is dict:
+            return mapped  # the common case, and one that torch.compile can follow
+        if not isinstance(tree, MutableMapping):
+            return type(tree)(mapped)  # type: ignore[call-arg]
+        changed = copy.copy(tree)  # not every class of mapping can be built from a dict alone
+        changed.update(mapped)
+        return changed
+    if isinstance(tree, tuple) and hasattr(tree, "_make"):
+        return tree._make(map_leaves(f, value) for value in tree)
     if isinstance(tree, (tuple, list)):
-        return type(tree)(map_leaves(f, value) for value in tree)
+        return type(tree)([map_leaves(f, value) for value in tree])
     return tree
+
+
+def leaves(tree: Any) -> Iterator[Any]:
+    """Yield each tensor, packed sequence and ``BatchAxis`` of a nest."""
+    if isinstance(tree, (Tensor, PackedSequence, BatchAxis)):
+        yield tree
+    elif dataclasses.is_dataclass(tree) and not isinstance(tree, type):
+        for field in dataclasses.fields(tree):
+            if field.init:
+                yield from leaves(getattr(tree, field.name))
+    elif isinstance(tree, (Mapping, tuple, list)):
+        for value in tree.values() if isinstance(tree, Mapping) else tree:
+            yield from leaves(value)
 
 
 def tensors(tree: Any) -> Iterator[Tensor]:
     """Yield the tensors of a nest."""
-    found: list[Tensor] = []
-
-    def note(leaf: Any) -> Any:
+    for leaf in leaves(tree):
         if isinstance(leaf, PackedSequence):
-            found.append(leaf.data)
+            yield leaf.data
         else:
-            found.append(leaf.tensor if isinstance(leaf, BatchAxis) else leaf)
-        return leaf
-
-    map_leaves(note, tree)
-    yield from found
+            yield leaf.tensor if isinstance(leaf, BatchAxis) else leaf
 
 
-def axis_of(leaf: Any, size: int, batch_dim: int) -> int | None:
+def axis_of(leaf: Tensor, size: int, batch_dim: int) -> int | None:
     """Return the axis of a tensor that holds a batch of ``size``: the declared one, else the first."""
     if leaf.dim() > batch_dim and leaf.shape[batch_dim] == size:
         return batch_dim
@@ -77,28 +105,26 @@ def axis_of(leaf: Any, size: int, batch_dim: int) -> int | None:
 
 
 def batch_size(tree: Any, batch_dim: int) -> int:
-    """Return the batch size: that of the first input."""
-    sizes: list[int] = []
-
-    def note(leaf: Any) -> Any:
+    """Return the batch size: that of the first input that has an axis for it."""
+    rank_0: Tensor | None = None
+    for leaf in leaves(tree):
         if isinstance(leaf, PackedSequence):
-            sizes.append(int(leaf.batch_sizes[0]))
-        elif isinstance(leaf, BatchAxis):
+            return int(leaf.batch_sizes[0])
+        if isinstance(leaf, BatchAxis):
             if leaf.dim is not None:
-                sizes.append(leaf.tensor.shape[leaf.dim])
+                return leaf.tensor.shape[leaf.dim]
         elif leaf.dim() == 0:
-            raise ValueError(
-                f"Expected every tensor in the input to have a batch axis, but got a tensor of rank 0 ({leaf!r}). "
-                "Give a batch, even of one: x.reshape(1, ...)."
-            )
+            rank_0 = leaf
         else:
-            sizes.append(leaf.shape[batch_dim] if leaf.dim() > batch_dim else leaf.shape[0])
-        return leaf
-
-    map_leaves(note, tree)
-    if not sizes:
-        raise ValueError("Expected at least one tensor in the input, but got none. Pass the batch to the model.")
-    return sizes[0]
+            return leaf.shape[batch_dim] if leaf.dim() > batch_dim else leaf.shape[0]
+    if rank_0 is not None:
+        raise ValueError(
+            f"Expected the input to have a batch axis, but got a tensor of rank 0 ({rank_0.item()!r}). "
+            "Give a batch, even of one: x.reshape(1, ...)."
+        )
+    raise ValueError(
+        "Expected at least one tensor with a batch in the input, but got none. Pass the batch to the model."
+    )
 
 
 def on_batch(tree: Any, size: int, batch_dim: int, change: Callable[[Tensor, int], Tensor]) -> Any:
@@ -115,22 +141,57 @@ def on_batch(tree: Any, size: int, batch_dim: int, change: Callable[[Tensor, int
         if isinstance(leaf, PackedSequence):
             padded, lengths = pad_packed_sequence(leaf, batch_first=True)
             return pack_padded_sequence(change(padded, 0), change(lengths, 0), batch_first=True, enforce_sorted=False)
-        if isinstance(leaf, BatchAxis):
-            return leaf.tensor if leaf.dim is None else change(leaf.tensor, leaf.dim)
-        axis = axis_of(leaf, size, batch_dim)
-        return leaf if axis is None else change(leaf, axis)
+        tensor, axis = _placed(leaf, size, batch_dim)
+        return tensor if axis is None else change(tensor, axis)
 
     return map_leaves(one, tree)
 
 
-def output_axis(leaf: Any, rows: int, batch_dim: int) -> int:
-    """Return the axis of an output that holds the model's rows, or raise."""
+def _placed(leaf: Tensor | BatchAxis, size: int, batch_dim: int) -> tuple[Tensor, int | None]:
+    """Return a tensor and its batch axis, declared or found by its size."""
+    if not isinstance(leaf, BatchAxis):
+        return leaf, axis_of(leaf, size, batch_dim)
+    if leaf.dim is not None and leaf.tensor.shape[leaf.dim] != size:
+        raise ValueError(
+            f"Expected the batch of {size} on axis {leaf.dim} of an input, as its BatchAxis says, but got shape "
+            f"{tuple(leaf.tensor.shape)}. Check its `dim`, and that all inputs have the same batch size."
+        )
+    return leaf.tensor, leaf.axis
+
+
+def narrow(tree: Any, begin: int, end: int, size: int, batch_dim: int) -> Any:
+    """Return some examples of a batch.
+
+    Each tensor comes as a ``BatchAxis``: one without a batch may happen to have an axis of the part's size.
+    """
+
+    def one(leaf: Any) -> Any:
+        if isinstance(leaf, PackedSequence):
+            return on_batch(leaf, size, batch_dim, lambda x, axis: x.narrow(axis, begin, end - begin))
+        tensor, axis = _placed(leaf, size, batch_dim)
+        return BatchAxis(tensor if axis is None else tensor.narrow(axis, begin, end - begin), axis)
+
+    return map_leaves(one, tree)
+
+
+def output_axis(leaf: Any, rows: int, batch_dim: int, inputs: Any = None) -> int:
+    """Return the axis of an output that holds the model's rows, or raise.
+
+    Args:
+        leaf: The output.
+        rows: Number of rows.
+        batch_dim: The model's batch axis.
+        inputs: What the network was given. A sequence-first network may return logits ``(rows, classes)`` or
+            steps ``(time, rows)``; where both sizes are ``rows``, no input of that length means the former.
+    """
     if isinstance(leaf, PackedSequence):
         raise ValueError(
             "The network returned a PackedSequence, which has no room for the draws' axis. "
             "Let it return a padded tensor (torch.nn.utils.rnn.pad_packed_sequence)."
         )
-    if leaf.dim() == 2 and batch_dim == 1 and leaf.shape[0] == leaf.shape[1] == rows:
+    if batch_dim == 1 and leaf.shape == (rows, rows):
+        if inputs is not None and not any(x.shape[:2] == (rows, rows) for x in tensors(inputs)):
+            return 0
         raise ValueError(
             f"Cannot tell the batch axis of an output of shape {tuple(leaf.shape)}: both have the {rows} rows. "
             "Use another batch size or number of samples."
@@ -144,56 +205,69 @@ def output_axis(leaf: Any, rows: int, batch_dim: int) -> int:
     return axis
 
 
-def split_draws(tree: Any, draws: int, rows: int, batch_dim: int) -> Any:
-    """Bring the draws, folded into the rows, to the first axis of each output."""
+def split_draws(tree: Any, draws: int, rows: int, batch_dim: int, inputs: Any = None) -> Any:
+    """Bring the draws, folded into the rows, to the first axis of each output; ``inputs`` as in ``output_axis``."""
 
     def one(leaf: Any) -> Any:
         if isinstance(leaf, Tensor) and leaf.dim() == 0:
             return leaf  # such as an auxiliary loss: it has no rows to split
-        axis = output_axis(leaf, rows, batch_dim)
+        axis = output_axis(leaf, rows, batch_dim, inputs)
         return leaf.unflatten(axis, (draws, rows // draws)).movedim(axis, 0)
 
     return map_leaves(one, tree)
 
 
-def deal(x: Tensor, axis: int, members: int) -> Tensor:
-    """Deal a batch out to members in turn: example b goes to member b mod K; the last hand is filled up.
+def deal(x: Tensor, axis: int, members: int, first: int | Tensor = 0) -> Tensor:
+    """Deal a batch out to members in turn: example b goes to member (first + b) mod K; hands are filled up.
 
     Example:
-        >>> deal(torch.arange(5), 0, 2)
-        tensor([0, 2, 4, 1, 3, 0])
+        >>> deal(torch.arange(5), 0, 2), deal(torch.arange(5), 0, 2, first=1)
+        (tensor([0, 2, 4, 1, 3, 0]), tensor([0, 1, 3, 0, 2, 4]))
     """
     size = x.shape[axis]
-    hands = -(-size // members)
-    order = torch.arange(hands * members, device=x.device).view(hands, members).T.flatten() % size
-    return x.index_select(axis, order)
+    places = -(-size // members) * members
+    order = (torch.arange(places, device=x.device) - first) % places % size
+    return x.index_select(axis, order.view(-1, members).T.flatten())
 
 
-def collect(tree: Any, members: int, samples: int, size: int, batch_dim: int) -> Any:
+def collect(
+    tree: Any, members: int, samples: int, size: int, batch_dim: int, first: int | Tensor = 0, inputs: Any = None
+) -> Any:
     """Undo ``deal`` in the outputs: ``(samples, size, *)`` in the order of the batch."""
     hands = -(-size // members)
-    rows = members * samples * hands
 
     def one(leaf: Any) -> Any:
         if isinstance(leaf, Tensor) and leaf.dim() == 0:
             return leaf
-        axis = output_axis(leaf, rows, batch_dim)
-        dealt = leaf.movedim(axis, 0).view(members, samples, hands, *leaf.movedim(axis, 0).shape[1:])
-        ordered = dealt.permute(1, 2, 0, *range(3, dealt.dim())).flatten(1, 2)[:, :size]
-        return ordered.movedim(1, axis + 1)
+        axis = output_axis(leaf, members * samples * hands, batch_dim, inputs)
+        dealt = leaf.movedim(axis, 0).unflatten(0, (members, samples, hands))
+        in_turn = dealt.permute(1, 2, 0, *range(3, dealt.dim())).flatten(1, 2)
+        order = (torch.arange(size, device=leaf.device) + first) % (hands * members)
+        return in_turn.index_select(1, order).movedim(1, axis + 1)
 
     return map_leaves(one, tree)
 
 
 def output_tensor(outputs: Any) -> Tensor:
-    """Return the tensor that a likelihood reads: the outputs themselves, or their ``logits``."""
-    if isinstance(outputs, Tensor):
-        return outputs
-    logits = outputs.get("logits") if isinstance(outputs, Mapping) else getattr(outputs, "logits", None)
+    """Return the tensor that a likelihood reads: the outputs themselves, or their ``logits``; not in half precision."""
+    logits = outputs
+    if not isinstance(outputs, Tensor):
+        logits = outputs.get("logits") if isinstance(outputs, Mapping) else getattr(outputs, "logits", None)
     if not isinstance(logits, Tensor):
         raise ValueError(
             f"The network returns a {type(outputs).__name__} without `logits`; which part is the prediction cannot "
             "be told. Pick it yourself, as in elbo(model(x)[0], y) and sb.Prediction(p.draws[0], p.likelihood, "
             "p.members)."
         )
-    return logits
+    # Half precision has three digits: too few for a log-likelihood, or for the difference of two entropies.
+    return logits.float() if logits.dtype in (torch.float16, torch.bfloat16) else logits
+
+
+def batch_first(outputs: Tensor, targets: Any, batch_dim: int) -> tuple[Tensor, Any]:
+    """Bring the batch of sequence-first outputs ``(draws, time, batch, *)`` and targets ``(time, batch, *)`` forward.
+
+    Outputs with fewer axes, such as the logits of whole sequences, have it in front already.
+    """
+    if batch_dim == 0 or outputs.dim() <= batch_dim + 2:
+        return outputs, targets
+    return outputs.movedim(batch_dim + 1, 1), targets.movedim(batch_dim, 0) if targets.dim() > batch_dim else targets

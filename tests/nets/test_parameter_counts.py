@@ -6,7 +6,6 @@ import torch
 import slimbayes as sb
 
 
-
 def count(module):
     return sb.count_parameters(module, running_statistics=True)
 

@@ -89,7 +89,7 @@ class Rank1MultiheadAttention(BayesianLayer, nn.MultiheadAttention):
             return y
         bias = self.in_proj_bias if self.in_proj_bias.dim() == 2 else self.in_proj_bias.unsqueeze(0)
         bias = bias.chunk(3, 1)["qkv".index(projection)]
-        return along_rows(y, bias, self.row_axis, -1, True, self.name)
+        return along_rows(y, bias, self.row_axis, -1, True, self.label)
 
     def _heads(self, x: Tensor) -> Tensor:
         """Bring a projection to ``(rows, heads, length, head_dim)``."""
@@ -111,19 +111,19 @@ class Rank1MultiheadAttention(BayesianLayer, nn.MultiheadAttention):
         self.enter()
         if query.dim() != 3:
             raise ValueError(
-                f"Layer {self.name or type(self).__name__} expected a batched query (3 dimensions), but got shape "
-                f"{tuple(query.shape)}. Give it a batch, even of one."
+                f"Layer {self.label} expected a batched query (3 dimensions), but got shape {tuple(query.shape)}. "
+                "Give it a batch, even of one."
             )
         if is_causal and attn_mask is None:
             raise ValueError("`is_causal` is only a hint about `attn_mask`: give the causal mask too.")
         q, k, v = (self._project(p, x) for p, x in zip("qkv", (query, key, value), strict=True))
-        mask = self._mask(attn_mask, key_padding_mask, q)
+        mask = self._mask(attn_mask, key_padding_mask, q, k)
         k, v, mask = self._extend(k, v, mask)
         q, k, v = self._heads(q), self._heads(k), self._heads(v)
         dropout = self.dropout if self.training else 0.0
         weights: Tensor | None = None
         if need_weights:
-            scores = q @ k.transpose(-2, -1) / math.sqrt(self.head_dim)
+            scores = (q / math.sqrt(self.head_dim)) @ k.transpose(-2, -1)
             weights = (scores if mask is None else scores + mask).softmax(-1)
             weights = F.dropout(weights, dropout)
             attended = weights @ v
@@ -133,16 +133,33 @@ class Rank1MultiheadAttention(BayesianLayer, nn.MultiheadAttention):
         attended = attended.transpose(1, 2).flatten(2)
         return self.out_proj(attended if self.batch_first else attended.transpose(0, 1)), weights
 
-    def _mask(self, attn_mask: Tensor | None, key_padding_mask: Tensor | None, like: Tensor) -> Tensor | None:
+    def _mask(self, attn_mask: Tensor | None, key_padding_mask: Tensor | None, q: Tensor, k: Tensor) -> Tensor | None:
         """Merge the two masks into one that is added to the scores: ``(rows | 1, heads | 1, target | 1, source)``."""
+        rows, target, source = q.shape[self.row_axis], q.shape[1 - self.row_axis], k.shape[1 - self.row_axis]
         mask: Tensor | None = None
         if attn_mask is not None:
-            mask = _additive(attn_mask, like)
-            mask = mask.unflatten(0, (-1, self.num_heads)) if mask.dim() == 3 else mask
+            allowed = [(target, source), (rows * self.num_heads, target, source)]
+            mask = self._additive("attn_mask", attn_mask, allowed, q.dtype)
+            mask = mask.unflatten(0, (rows, self.num_heads)) if mask.dim() == 3 else mask
         if key_padding_mask is not None:
-            padding = _additive(key_padding_mask, like)[:, None, None, :]
+            padding = self._additive("key_padding_mask", key_padding_mask, [(rows, source)], q.dtype)[:, None, None, :]
             mask = padding if mask is None else mask + padding
         return mask
+
+    def _additive(self, argument: str, mask: Tensor, shapes: list[tuple[int, ...]], dtype: torch.dtype) -> Tensor:
+        """Check a mask and return it as a tensor to add, minus infinity where a boolean one is true."""
+        if tuple(mask.shape) not in shapes:
+            raise ValueError(
+                f"Layer {self.label} expected argument `{argument}` to be of shape {' or '.join(map(str, shapes))}, "
+                f"but got {tuple(mask.shape)}. If the model took its batch axis wrongly, wrap it in sb.BatchAxis."
+            )
+        if mask.dtype == torch.bool:
+            return torch.zeros_like(mask, dtype=dtype).masked_fill_(mask, float("-inf"))
+        if not mask.is_floating_point():
+            raise ValueError(
+                f"Layer {self.label} expected argument `{argument}` to be boolean or floating, but got {mask.dtype}."
+            )
+        return mask.to(dtype)
 
     def _extend(self, k: Tensor, v: Tensor, mask: Tensor | None) -> tuple[Tensor, Tensor, Tensor | None]:
         """Append the learned and the zero key, where the module was built with them; neither is masked."""
@@ -184,9 +201,3 @@ class Rank1MultiheadAttention(BayesianLayer, nn.MultiheadAttention):
                 self.in_proj_bias = nn.Parameter(torch.cat(biases).detach().clone())
         become_plain(self, ("factors",), ("additive", "members"))
         return self
-
-
-def _additive(mask: Tensor, like: Tensor) -> Tensor:
-    if mask.dtype == torch.bool:
-        return torch.zeros_like(mask, dtype=like.dtype).masked_fill_(mask, float("-inf"))
-    return mask.to(like.dtype)

@@ -71,6 +71,7 @@ class BayesianLayer:
         self.plain_class = plain_class
         self.set_up(*args, **kwargs)
         share_sampling(self, Sampling())
+        name_parts(self)
 
     @abstractmethod
     def set_up(self, *args: Any, **kwargs: Any) -> None:
@@ -79,6 +80,11 @@ class BayesianLayer:
     @abstractmethod
     def fold(self, pick: Pick, member: int) -> nn.Module:
         """Turn this layer, in place, into a plain one with the draw given by ``pick`` in its weights."""
+
+    @property
+    def label(self) -> str:
+        """What error messages call this layer: its path, or its class where it stands alone."""
+        return self.name or type(self).__name__
 
     def enter(self) -> Sampling:
         """Return the sampling state at the start of ``forward``, noting that this layer ran."""
@@ -90,15 +96,21 @@ class BayesianLayer:
         """Return the axis of ``x`` that holds the rows: 0 in two dimensions, else as declared."""
         if x.dim() < 2:
             raise ValueError(
-                f"Layer {self.name or type(self).__name__} got an input of shape {tuple(x.shape)} with no "
-                "batch axis. Give it a batch, even of one."
+                f"Layer {self.label} got an input of shape {tuple(x.shape)} with no batch axis. "
+                "Give it a batch, even of one."
             )
         if x.dim() == 2:
             return 0
-        return self.sampling.batch_dim if self.row_dim is None else self.row_dim
+        axis = self.sampling.batch_dim if self.row_dim is None else self.row_dim
+        if not 0 <= axis < x.dim() - 1:
+            raise ValueError(
+                f"Layer {self.label} is told that its rows are on axis {axis}, but got an input of shape "
+                f"{tuple(x.shape)}, whose last axis holds the channels. Set the layer's `row_dim`."
+            )
+        return axis
 
 
-def along_rows(x: Tensor, values: Tensor, axis: int, channel_dim: int, additive: bool, name: str = "") -> Tensor:
+def along_rows(x: Tensor, values: Tensor, axis: int, channel_dim: int, additive: bool, layer: str = "") -> Tensor:
     """Multiply (or add) one vector of channel values to each group of consecutive rows.
 
     Args:
@@ -107,7 +119,7 @@ def along_rows(x: Tensor, values: Tensor, axis: int, channel_dim: int, additive:
         axis: Axis of the rows.
         channel_dim: Axis of the channels (negative counts from the end).
         additive: Add instead of multiply.
-        name: The layer, for the error message.
+        layer: The layer's label, for error messages.
 
     Example:
         >>> import torch
@@ -120,11 +132,16 @@ def along_rows(x: Tensor, values: Tensor, axis: int, channel_dim: int, additive:
     groups, rows = values.shape[0], x.shape[axis]
     if rows % groups:
         raise ValueError(
-            f"Layer {name or '(unnamed)'} got {rows} rows on axis {axis} of an input of shape "
+            f"Layer {layer} got {rows} rows on axis {axis} of an input of shape "
             f"{tuple(x.shape)}, which cannot be dealt to {groups} draws. Its input does not carry the model's "
             f"batch on that axis: set the layer's `row_dim`, convert with another `batch_dim`, or exclude it."
         )
     channel_dim = channel_dim % x.dim()
+    if x.shape[channel_dim] != values.shape[1]:  # a single channel would broadcast in silence
+        raise ValueError(
+            f"Layer {layer} expected {values.shape[1]} channels on axis {channel_dim} of its input, but got "
+            f"shape {tuple(x.shape)}."
+        )
     shape = [1] * x.dim()
     shape[axis], shape[channel_dim] = groups, values.shape[1]
     values = values.to(x.dtype)
@@ -152,6 +169,13 @@ def share_sampling(module: Any, sampling: Sampling) -> None:
     for part in module.modules():
         if isinstance(part, (BayesianLayer, Stochastic)):
             part.sampling = sampling
+
+
+def name_parts(module: Any) -> None:
+    """Name every Bayesian part below ``module`` by its path; a model will prepend the layer's own."""
+    for path, part in module.named_modules():
+        if path and isinstance(part, (BayesianLayer, Stochastic)):
+            part.name = path
 
 
 def plain_base(cls: type) -> type[nn.Module]:

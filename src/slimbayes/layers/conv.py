@@ -34,8 +34,8 @@ class _Rank1Conv(Rank1):
         """Rows are always the first axis of a convolution's input."""
         if x.dim() != self.weight.dim():
             raise ValueError(
-                f"Layer {self.name or type(self).__name__} expected a batch of {self.weight.dim()} dimensions, "
-                f"but got shape {tuple(x.shape)}. Give it a batch, even of one."
+                f"Layer {self.label} expected a batch of {self.weight.dim()} dimensions, but got shape "
+                f"{tuple(x.shape)}. Give it a batch, even of one."
             )
         return 0
 
@@ -112,8 +112,8 @@ class _Rank1ConvTranspose(_Rank1Conv):
         convolve = type(self).functional
         return convolve(x, self.weight, None, self.stride, self.padding, output_padding, self.groups, self.dilation)
 
-    def forward(self, x: Tensor, output_size: list[int] | None = None) -> Tensor:
-        return super().forward(x) if output_size is None else super().forward(x, output_size)
+    def forward(self, input: Tensor, output_size: list[int] | None = None) -> Tensor:
+        return super().forward(input) if output_size is None else super().forward(input, output_size)
 
     def _by_group(self, scale: Tensor) -> Tensor:
         """As above for a transposed weight, (in, out / groups)."""

@@ -7,7 +7,9 @@ import torch.nn.functional as F
 from torch import Generator, Tensor, nn
 from torch import distributions as td
 
+from slimbayes._checks import check_count, check_number
 from slimbayes.distributions import kl_divergence
+from slimbayes.families import Normal
 from slimbayes.layers.base import BayesianLayer, Pick, Stochastic, plain_base
 from slimbayes.layers.rank1 import become_plain
 from slimbayes.priors import Prior, inverse_softplus, softplus_scale
@@ -49,9 +51,11 @@ class MeanFieldEmbedding(Stochastic, BayesianLayer, nn.Embedding):
 
     def set_up(self, members: int, std: float = 0.0486, prior_std: float = 1.0) -> None:
         """Add the scales; the table itself becomes the mean."""
+        check_count("members", members)
+        check_number("std", std, low=0.0)
         if self.max_norm is not None:
             raise ValueError(
-                f"Embedding {self.name or type(self).__name__} has max_norm={self.max_norm}, which rewrites its "
+                f"Embedding {self.label} has max_norm={self.max_norm}, which rewrites its "
                 "table in every pass and has no posterior. Build it without, or exclude it."
             )
         self.members = members
@@ -62,16 +66,17 @@ class MeanFieldEmbedding(Stochastic, BayesianLayer, nn.Embedding):
     @property
     def scale(self) -> Tensor:
         """Standard deviations, zero for the padding token."""
-        scale = softplus_scale(self.rho)
-        if self.padding_idx is None:
-            return scale
-        keep = torch.arange(self.num_embeddings, device=scale.device) != self.padding_idx
-        return scale * keep.unsqueeze(1)
+        return softplus_scale(self.rho) * self._random_tokens().unsqueeze(1)
 
     @property
     def distribution(self) -> td.Distribution:
         """The table's law, padding token included."""
         return td.Normal(self.weight, softplus_scale(self.rho), validate_args=False)
+
+    def _random_tokens(self) -> Tensor:
+        """Tell for each token whether it is random: all but the padding token are."""
+        tokens = torch.arange(self.num_embeddings, device=self.weight.device)
+        return tokens != (-1 if self.padding_idx is None else self.padding_idx)
 
     def rows_axis(self, x: Tensor) -> int:
         """Rows are the model's batch axis, or the only one."""
@@ -96,19 +101,28 @@ class MeanFieldEmbedding(Stochastic, BayesianLayer, nn.Embedding):
             found = self._from_tables(tokens, tables)
         else:
             groups = sampling.groups(self.members, tokens.shape[0])
-            found = self._per_example(tokens.reshape(groups, -1), sampling.generator)
+            found = self._per_example(self._grouped(tokens, groups), sampling.generator)
             found = found.view(*tokens.shape, self.embedding_dim)
         return found.movedim(0, axis)
 
+    def _grouped(self, tokens: Tensor, groups: int) -> Tensor:
+        """Reshape tokens to ``(groups, *)``, those of one draw together."""
+        if tokens.shape[0] % groups:
+            raise ValueError(
+                f"Embedding {self.label} got {tokens.shape[0]} rows, which cannot be dealt to {groups} draws. Its "
+                "input does not carry the model's batch: set the layer's `row_dim`, or exclude it."
+            )
+        return tokens.reshape(groups, -1)
+
     def _from_tables(self, tokens: Tensor, tables: Tensor) -> Tensor:
-        groups = tokens.reshape(tables.shape[0], -1)
         offsets = torch.arange(tables.shape[0], device=tokens.device).unsqueeze(1) * self.num_embeddings
-        return F.embedding(groups + offsets, tables.flatten(0, 1)).view(*tokens.shape, self.embedding_dim)
+        found = F.embedding(self._grouped(tokens, tables.shape[0]) + offsets, tables.flatten(0, 1))
+        return found.view(*tokens.shape, self.embedding_dim)
 
     def _per_example(self, tokens: Tensor, generator: Generator | None) -> Tensor:
         mean = self._look_up(tokens, self.weight)
         scale = softplus_scale(self._look_up(tokens, self.rho))
-        noise = torch.randn(mean.shape, dtype=mean.dtype, device=mean.device, generator=generator)
+        noise = Normal().noise(mean.shape, mean, generator).to(mean.dtype)
         first = _first_occurrence(tokens)
         noise = noise.gather(1, first.unsqueeze(-1).expand_as(noise))
         if self.padding_idx is not None:
@@ -120,8 +134,10 @@ class MeanFieldEmbedding(Stochastic, BayesianLayer, nn.Embedding):
         if samples == 0:
             return self.weight.expand(members, -1, -1)
         shape = (members * samples, *self.weight.shape)
-        noise = torch.randn(shape, dtype=self.weight.dtype, device=self.weight.device, generator=generator)
-        return self.weight + self.scale * noise
+        noise = Normal().noise(shape, self.weight, generator).to(self.weight.dtype)
+        # As in nn.Embedding, the padding token is never trained.
+        mean = torch.where(self._random_tokens().unsqueeze(1), self.weight, self.weight.detach())
+        return mean + self.scale * noise
 
     def at_location(self, member: int) -> Tensor:
         """Return the mean table."""
@@ -129,10 +145,8 @@ class MeanFieldEmbedding(Stochastic, BayesianLayer, nn.Embedding):
 
     def kl(self) -> Tensor:
         """Return the KL to N(0, prior_std^2), a scalar: members share it; the padding token has none."""
-        divergence = kl_divergence(self.distribution, self.prior.distribution(self.weight)).sum(1)
-        if self.padding_idx is not None:
-            divergence = divergence[torch.arange(len(divergence), device=divergence.device) != self.padding_idx]
-        return divergence.sum()
+        divergence = kl_divergence(self.distribution, self.prior.distribution(self.weight))
+        return (divergence.sum(1) * self._random_tokens()).sum()
 
     def fold(self, pick: Pick, member: int) -> nn.Module:
         """Become the plain embedding with the drawn table."""

@@ -171,7 +171,7 @@ class Factor(Stochastic, nn.Module):
         self.clip = options.clip
         share = options.rank if summed else 1
         shape = (options.members, channels) if options.rank == 1 else (options.members, options.rank, channels)
-        self.loc = nn.Parameter(self._initial_loc(shape, options, share).to(device=device, dtype=dtype))
+        self.loc = nn.Parameter(self._initial_loc(shape, options, share, dtype).to(device=device, dtype=dtype))
         self.rho: nn.Parameter | None = None
         if self.family.random:
             self.rho = nn.Parameter(self._initial_rho(shape, options).to(device=device, dtype=dtype))
@@ -186,12 +186,14 @@ class Factor(Stochastic, nn.Module):
             dtype=dtype,
         )
 
-    def _initial_loc(self, shape: tuple[int, ...], options: FactorOptions, share: int) -> Tensor:
+    def _initial_loc(
+        self, shape: tuple[int, ...], options: FactorOptions, share: int, dtype: torch.dtype | None
+    ) -> Tensor:
         if options.init == "sign":
             return (torch.randint(2, shape) * 2.0 - 1) / share
         neutral = self.family.loc_of(options.neutral / share)
         if options.init == "ones":
-            return torch.full(shape, neutral)
+            return torch.full(shape, neutral, dtype=dtype)
         spread = options.init_spread if self.family.positive else options.init_spread / share
         return neutral + spread * torch.randn(shape)
 
@@ -218,37 +220,52 @@ class Factor(Stochastic, nn.Module):
         """The posteriors as one ``torch.distributions`` object of batch shape ``loc.shape``."""
         return self.family.distribution(self.loc, self.scale)
 
-    def values(self, rows: int) -> tuple[Tensor, ...]:
-        """Return the draws that ``rows`` rows take, one tensor ``(groups, channels)`` for each rank."""
+    @property
+    def location(self) -> Tensor:
+        """The value at each posterior's location, clipped as draws are: the median of the draws."""
+        return self._clipped(self.family.location(self.loc))
+
+    def values(self, rows: int, layer: str) -> tuple[Tensor, ...]:
+        """Return the draws that ``rows`` rows take, one tensor ``(groups, channels)`` for each rank.
+
+        Args:
+            rows: Rows of the layer's input.
+            layer: The layer's label, for the error message.
+        """
         sampling = self.sampling
         if sampling.held is not None and self.name in sampling.held:
             drawn = sampling.held[self.name]
         elif self.rho is None or sampling.samples == 0:
-            drawn = self.family.location(self.loc)
+            drawn = self.location
         else:
-            drawn = self._draw(sampling.groups(self.members, rows), sampling.generator)
+            groups = sampling.groups(self.members, rows)
+            if groups % self.members:
+                raise ValueError(
+                    f"Layer {layer} got {groups} rows, which is no multiple of its {self.members} members. Repeat "
+                    "the batch once for each member, as BayesianModel does: x.repeat(members, ...)."
+                )
+            drawn = self._draw(groups, sampling.generator)
         return (drawn,) if drawn.dim() == 2 else drawn.unbind(1)
 
     def _draw(self, groups: int, generator: Generator | None) -> Tensor:
         members = self.members
-        if groups % members:
-            raise ValueError(
-                f"Factor {self.name or '(unnamed)'} got {groups} rows, which is no multiple of its {members} "
-                "members. Repeat the batch once for each member (x.repeat(members, 1)), as BayesianModel does."
-            )
         noise = self.family.noise((members, groups // members, *self.loc.shape[1:]), self.loc, generator)
         drawn = self.family.transform(self.loc.unsqueeze(1), self.scale.unsqueeze(1), noise).flatten(0, 1)
-        return drawn if self.clip is None else drawn.clamp(-self.clip, self.clip)
+        # Half-precision factors are drawn in float32; what they scale is not.
+        return self._clipped(drawn).to(self.loc.dtype)
+
+    def _clipped(self, values: Tensor) -> Tensor:
+        return values if self.clip is None else values.clamp(-self.clip, self.clip)
 
     def hold(self, members: int, samples: int, generator: Generator | None) -> Tensor:
         """Draw one value per member and sample: ``(members * samples, [rank,] channels)``."""
         if samples == 0 or self.rho is None:
-            return self.family.location(self.loc).repeat_interleave(max(samples, 1), 0)
+            return self.location.repeat_interleave(max(samples, 1), 0)
         return self._draw(self.members * samples, generator)
 
     def at_location(self, member: int) -> Tensor:
         """Return one member's location: ``([rank,] channels)``."""
-        return self.family.location(self.loc)[member]
+        return self.location[member]
 
     def kl(self) -> Tensor:
         r"""Return :math:`KL(q_k \| p)` summed over elements (Eq. 2): shape ``(members,)``."""

@@ -11,7 +11,9 @@ from slimbayes.sampling import Sampling
 __all__ = ["NORMS", "MemberNorm"]
 
 NORMS: tuple[type[nn.Module], ...] = (
-    nn.modules.batchnorm._BatchNorm,  # also SyncBatchNorm and InstanceNorm
+    nn.modules.batchnorm._BatchNorm,
+    nn.SyncBatchNorm,
+    nn.modules.instancenorm._InstanceNorm,
     nn.LayerNorm,
     nn.GroupNorm,
     nn.RMSNorm,
@@ -40,17 +42,17 @@ class MemberNorm(BayesianLayer, nn.Module):
     def set_up(self) -> None:
         """Nothing to add: the copies are made when it is built."""
 
-    def forward(self, x: Tensor) -> Tensor:
+    def forward(self, input: Tensor) -> Tensor:
         """Normalise each member's rows with its own copy."""
         self.enter()
-        axis = 0 if self.rows_first else self.rows_axis(x)
+        axis = 0 if self.rows_first else self.rows_axis(input)
         members = len(self.norms)
-        if x.shape[axis] % members:
+        if input.shape[axis] % members:
             raise ValueError(
-                f"Layer {self.name or 'MemberNorm'} got {x.shape[axis]} rows on axis {axis} of an input of shape "
-                f"{tuple(x.shape)}, which is no multiple of {members} members. Exclude it or set its `row_dim`."
+                f"Layer {self.label} got {input.shape[axis]} rows on axis {axis} of an input of shape "
+                f"{tuple(input.shape)}, which is no multiple of {members} members. Exclude it or set its `row_dim`."
             )
-        parts = zip(self.norms, x.chunk(members, axis), strict=True)
+        parts = zip(self.norms, input.chunk(members, axis), strict=True)
         return torch.cat([norm(part) for norm, part in parts], axis)
 
     def fold(self, pick: Pick, member: int) -> nn.Module:

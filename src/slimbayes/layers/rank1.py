@@ -38,17 +38,17 @@ def perturb(
         additive: Add the factors instead of multiplying.
     """
     rows = x.shape[axis]
-    inputs: tuple[Tensor | None, ...] = (None,) if input_factor is None else input_factor.values(rows)
-    outputs: tuple[Tensor | None, ...] = (None,) if output_factor is None else output_factor.values(rows)
+    inputs: tuple[Tensor | None, ...] = (None,) if input_factor is None else input_factor.values(rows, layer.label)
+    outputs: tuple[Tensor | None, ...] = (None,) if output_factor is None else output_factor.values(rows, layer.label)
     if input_factor is None:
         inputs = (None,) * len(outputs)
     elif output_factor is None:
         outputs = (None,) * len(inputs)
     total: Tensor | None = None
     for s, r in zip(inputs, outputs, strict=True):
-        term = op(x if s is None else along_rows(x, s, axis, channel_dim, additive, layer.name))
+        term = op(x if s is None else along_rows(x, s, axis, channel_dim, additive, layer.label))
         if r is not None:
-            term = along_rows(term, r, axis, channel_dim, additive, layer.name)
+            term = along_rows(term, r, axis, channel_dim, additive, layer.label)
         total = term if total is None else total + term
     assert total is not None
     return total
@@ -79,8 +79,8 @@ def fold_kernel(
         return weight * fold_scale(s, r, weight.shape[1], weight.shape[0]), bias
     if bias is None:
         raise ValueError(
-            f"Layer {layer.name or type(layer).__name__} has an additive perturbation and no bias to fold it "
-            "into. Build it with bias=True, or use perturbation='multiplicative'."
+            f"Layer {layer.label} has an additive perturbation and no bias to fold it into. "
+            "Build it with bias=True, or use perturbation='multiplicative'."
         )
     shifted = bias if s is None else bias + weight @ s
     return weight, shifted if r is None else shifted + r
@@ -141,18 +141,18 @@ class Rank1(BayesianLayer, nn.Module):
     def constant_response(self, value: Tensor) -> Tensor:
         """Return ``op`` of an input that is ``value`` (one number a channel) everywhere."""
         raise ValueError(
-            f"Layer {self.name or type(self).__name__} has an additive perturbation, which no plain "
-            f"{self.plain_class.__name__} with its padding can express. Use perturbation='multiplicative'."
+            f"Layer {self.label} has an additive perturbation, which no plain {self.plain_class.__name__} "
+            "with its padding can express. Use perturbation='multiplicative'."
         )
 
-    def forward(self, x: Tensor, *args: Any) -> Tensor:
+    def forward(self, input: Tensor, *args: Any) -> Tensor:
         """Apply the layer to rows that are member-major."""
         self.enter()
-        axis = self.rows_axis(x)
+        axis = self.rows_axis(input)
         y = perturb(
             self,
             (lambda z: self.op(z, *args)) if args else self.op,
-            x,
+            input,
             self.input_factor,
             self.output_factor,
             axis,
@@ -162,7 +162,7 @@ class Rank1(BayesianLayer, nn.Module):
         if self.bias is None:
             return y
         bias = self.bias if self.bias.dim() == 2 else self.bias.unsqueeze(0)
-        return along_rows(y, bias, axis, self.channel_dim, True, self.name)
+        return along_rows(y, bias, axis, self.channel_dim, True, self.label)
 
     def fold(self, pick: Pick, member: int) -> nn.Module:
         """Become the plain layer with weight W ∘ sum_j r_j s_j^T (Eq. 1) and the member's bias."""

@@ -96,11 +96,11 @@ class _Rank1Recurrent(BayesianLayer, nn.RNNBase):
             return None
         factor = self.factors[name]
         assert isinstance(factor, Factor)
-        values = factor.values(rows)
+        values = factor.values(rows, self.label)
         if rows % values[0].shape[0]:
             raise ValueError(
-                f"Layer {self.name or type(self).__name__} got {rows} rows, which cannot be dealt to "
-                f"{values[0].shape[0]} draws. Check `batch_first`, or exclude the layer."
+                f"Layer {self.label} got {rows} rows, which cannot be dealt to {values[0].shape[0]} draws. "
+                "Check `batch_first`, or exclude the layer."
             )
         return tuple(value.repeat_interleave(rows // value.shape[0], 0) for value in values)
 
@@ -147,14 +147,18 @@ class _Rank1Recurrent(BayesianLayer, nn.RNNBase):
 
     def _time_first(self, given: Any) -> tuple[Tensor, Tensor | None]:
         if isinstance(given, PackedSequence):
-            padded, lengths = pad_packed_sequence(given)
-            return padded, lengths.to(padded.device)
-        if given.dim() != 3:
+            x, lengths = pad_packed_sequence(given)
+            lengths = lengths.to(x.device)
+        elif given.dim() == 3:
+            x, lengths = given.transpose(0, 1) if self.batch_first else given, None
+        else:
             raise ValueError(
-                f"Layer {self.name or type(self).__name__} expected a batch of sequences (3 dimensions), but "
-                f"got shape {tuple(given.shape)}. Give it a batch, even of one."
+                f"Layer {self.label} expected a batch of sequences (3 dimensions), but got shape "
+                f"{tuple(given.shape)}. Give it a batch, even of one."
             )
-        return given.transpose(0, 1) if self.batch_first else given, None
+        if x.shape[2] != self.input_size:
+            raise ValueError(f"Layer {self.label} expected {self.input_size} features, but got {x.shape[2]}.")
+        return x, lengths
 
     def _as_given(self, output: Tensor, given: Any) -> Any:
         if not isinstance(given, PackedSequence):
@@ -168,10 +172,16 @@ class _Rank1Recurrent(BayesianLayer, nn.RNNBase):
 
     def _initial_states(self, hx: Any, x: Tensor, rows: int) -> list[State]:
         count = self.num_layers * (2 if self.bidirectional else 1)
+        shapes = [(count, rows, size) for size in self.state_sizes()]
         if hx is None:
-            parts = tuple(x.new_zeros(count, rows, size) for size in self.state_sizes())
+            parts = tuple(x.new_zeros(shape) for shape in shapes)
         else:
             parts = tuple(hx) if isinstance(hx, (tuple, list)) else (hx,)
+        if [tuple(part.shape) for part in parts] != shapes:
+            raise ValueError(
+                f"Layer {self.label} expected argument `hx` to have shapes {shapes}, but got "
+                f"{[tuple(part.shape) for part in parts]}."
+            )
         return [tuple(part[i] for part in parts) for i in range(count)]
 
     def _run(self, x: Tensor, suffix: str, state: State, lengths: Tensor | None) -> tuple[Tensor, State]:

@@ -1,0 +1,231 @@
+"""Likelihoods against torch's losses, SciPy and torch.distributions."""
+
+import math
+
+import pytest
+import torch
+import torch.nn.functional as F
+from scipy import stats
+from torch import distributions as td
+
+import slimbayes as sb
+from slimbayes.likelihoods import get_likelihood, mixture
+
+DRAWS, BATCH, CLASSES = 3, 4, 5
+
+
+def logits(*shape: int, scale: float = 2.0) -> torch.Tensor:
+    return scale * torch.randn(shape, dtype=torch.float64, generator=torch.Generator().manual_seed(sum(shape)))
+
+
+def labels(*shape: int) -> torch.Tensor:
+    return torch.randint(CLASSES, shape, generator=torch.Generator().manual_seed(7))
+
+
+def by_cross_entropy(outputs: torch.Tensor, targets: torch.Tensor, class_dim: int, **options: int) -> torch.Tensor:
+    """Sum torch's own loss over positions, one draw and one example at a time."""
+    result = torch.zeros(outputs.shape[:2], dtype=outputs.dtype)
+    for d in range(outputs.shape[0]):
+        for b in range(outputs.shape[1]):
+            classes_second = outputs[d, b : b + 1].movedim(class_dim, 1)
+            target = targets[b : b + 1].movedim(class_dim, 1) if targets.is_floating_point() else targets[b : b + 1]
+            result[d, b] = -F.cross_entropy(classes_second, target, reduction="sum", **options)
+    return result
+
+
+CATEGORICAL = {
+    "one label": ((DRAWS, BATCH, CLASSES), (BATCH,), -1),
+    "sequence": ((DRAWS, BATCH, 6, CLASSES), (BATCH, 6), -1),
+    "as many positions as examples": ((DRAWS, BATCH, BATCH, CLASSES), (BATCH, BATCH), -1),
+    "map with classes second": ((DRAWS, BATCH, CLASSES, 2, 3), (BATCH, 2, 3), 2),
+}
+
+
+@pytest.mark.parametrize("case", CATEGORICAL)
+def test_categorical_equals_cross_entropy(case: str) -> None:
+    shape, target_shape, class_dim = CATEGORICAL[case]
+    outputs, targets = logits(*shape), labels(*target_shape)
+    found = sb.Categorical(class_dim).log_prob(outputs, targets)
+    expected = by_cross_entropy(outputs, targets, class_dim if class_dim < 0 else class_dim - 1)
+    torch.testing.assert_close(found, expected, rtol=1e-10, atol=1e-10)
+
+
+@pytest.mark.parametrize("case", CATEGORICAL)
+def test_probability_targets_equal_cross_entropy(case: str) -> None:
+    shape, _, class_dim = CATEGORICAL[case]
+    outputs = logits(*shape)
+    of_one_draw = class_dim if class_dim < 0 else class_dim - 1
+    targets = logits(*shape[1:]).softmax(of_one_draw)
+    found = sb.Categorical(class_dim).log_prob(outputs, targets)
+    torch.testing.assert_close(found, by_cross_entropy(outputs, targets, of_one_draw), rtol=1e-10, atol=1e-10)
+
+
+@pytest.mark.parametrize("ignore_index", [-100, -1, 2])
+def test_ignored_positions_do_not_count(ignore_index: int) -> None:
+    outputs, targets = logits(DRAWS, BATCH, 6, CLASSES), labels(BATCH, 6)
+    targets[:, ::2] = ignore_index
+    found = sb.Categorical(ignore_index=ignore_index).log_prob(outputs, targets)
+    expected = by_cross_entropy(outputs, targets, -1, ignore_index=ignore_index)
+    torch.testing.assert_close(found, expected, rtol=1e-10, atol=1e-10)
+
+
+def test_ignored_position_of_impossible_class_leaves_the_rest_finite() -> None:
+    outputs = torch.tensor([[[[-math.inf, 0.0], [0.0, 0.0]]]])
+    found = sb.Categorical().log_prob(outputs, torch.tensor([[-100, 1]]))
+    torch.testing.assert_close(found, torch.tensor([[-math.log(2)]]))
+
+
+@pytest.mark.parametrize("dtype", [torch.uint8, torch.int32, torch.bool])
+def test_any_integer_type_is_a_class_number(dtype: torch.dtype) -> None:
+    outputs, targets = logits(DRAWS, 2, CLASSES), torch.tensor([0, 1])
+    expected = by_cross_entropy(outputs, targets, -1)
+    torch.testing.assert_close(sb.Categorical().log_prob(outputs, targets.to(dtype)), expected)
+
+
+@pytest.mark.parametrize(
+    ("shape", "target_shape"),
+    [((DRAWS, BATCH), (BATCH,)), ((DRAWS, BATCH, 1), (BATCH,)), ((DRAWS, BATCH, 6), (BATCH, 6))],
+    ids=["squeezed", "one logit", "multi-label"],
+)
+@pytest.mark.parametrize("soft", [False, True])
+def test_bernoulli_equals_binary_cross_entropy(shape: tuple, target_shape: tuple, soft: bool) -> None:
+    outputs = logits(*shape)
+    targets = logits(*target_shape).sigmoid() if soft else (logits(*target_shape) > 0).long()
+    found = sb.Bernoulli().log_prob(outputs, targets)
+    for d in range(DRAWS):
+        flat = F.binary_cross_entropy_with_logits(
+            outputs[d].reshape(target_shape), targets.to(torch.float64), reduction="none"
+        )
+        torch.testing.assert_close(found[d], -flat.reshape(BATCH, -1).sum(1), rtol=1e-10, atol=1e-10)
+
+
+@pytest.mark.parametrize(
+    ("shape", "target_shape"),
+    [((DRAWS, BATCH), (BATCH,)), ((DRAWS, BATCH, 1), (BATCH,)), ((DRAWS, BATCH, 6), (BATCH, 6))],
+)
+@pytest.mark.parametrize("noise", ["learned", 0.3])
+def test_gaussian_equals_scipy(shape: tuple, target_shape: tuple, noise: str | float) -> None:
+    outputs, targets = logits(*shape), logits(*target_shape)
+    likelihood = sb.Gaussian(noise, initial=0.3).double()
+    found = likelihood.log_prob(outputs, targets)
+    sigma = 0.3 + (1e-7 if noise == "learned" else 0.0)  # softplus(rho) + 1e-7
+    expected = stats.norm.logpdf(targets.numpy(), outputs.reshape(DRAWS, *target_shape).numpy(), sigma)
+    expected = torch.from_numpy(expected).reshape(DRAWS, BATCH, -1).sum(2)
+    # A learned sigma starts as a float32 number.
+    torch.testing.assert_close(found.detach(), expected, rtol=1e-5 if noise == "learned" else 1e-10, atol=1e-10)
+
+
+def test_gaussian_with_predicted_noise_equals_torch() -> None:
+    outputs, targets = logits(DRAWS, BATCH, 6), logits(BATCH, 3)
+    sigma = F.softplus(outputs[..., 3:]) + 1e-7
+    expected = td.Normal(outputs[..., :3], sigma).log_prob(targets).sum(-1)
+    torch.testing.assert_close(sb.Gaussian("predicted").log_prob(outputs, targets), expected, rtol=1e-10, atol=1e-10)
+
+
+def test_predicted_noise_of_one_target_drops_its_axis() -> None:
+    outputs, targets = logits(DRAWS, BATCH, 2), logits(BATCH)
+    expected = td.Normal(outputs[..., 0], F.softplus(outputs[..., 1]) + 1e-7).log_prob(targets)
+    torch.testing.assert_close(sb.Gaussian("predicted").log_prob(outputs, targets), expected, rtol=1e-10, atol=1e-10)
+
+
+def test_log_prob_of_mean_averages_the_parameters() -> None:
+    outputs, targets = logits(DRAWS, BATCH, 6, CLASSES), labels(BATCH, 6)
+    probs = outputs.softmax(-1).mean(0)
+    expected = td.Categorical(probs).log_prob(targets).sum(-1)
+    torch.testing.assert_close(sb.Categorical().log_prob_of_mean(outputs, targets), expected, rtol=1e-10, atol=1e-10)
+
+    outputs, answers = logits(DRAWS, BATCH, 6), (logits(BATCH, 6) > 0).double()
+    expected = td.Bernoulli(outputs.sigmoid().mean(0)).log_prob(answers).sum(-1)
+    torch.testing.assert_close(sb.Bernoulli().log_prob_of_mean(outputs, answers), expected, rtol=1e-10, atol=1e-10)
+
+    outputs, values = logits(DRAWS, BATCH, 6), logits(BATCH, 3)
+    variance = (F.softplus(outputs[..., 3:]) + 1e-7).square().mean(0)
+    expected = td.Normal(outputs[..., :3].mean(0), variance.sqrt()).log_prob(values).sum(-1)
+    found = sb.Gaussian("predicted").log_prob_of_mean(outputs, values)
+    torch.testing.assert_close(found, expected, rtol=1e-10, atol=1e-10)
+
+
+def test_mixture_survives_impossible_and_tiny_likelihoods() -> None:
+    values = torch.tensor([[-1e4, -math.inf, -math.inf], [-1e4 - math.log(3), 0.0, -math.inf]], dtype=torch.float64)
+    expected = torch.tensor([-1e4 + math.log(4 / 6), -math.log(2), -math.inf], dtype=torch.float64)
+    torch.testing.assert_close(mixture(values), expected)
+
+
+def test_gradients_are_those_of_cross_entropy() -> None:
+    outputs, targets = logits(1, BATCH, CLASSES).requires_grad_(), labels(BATCH)
+    sb.Categorical().log_prob(outputs, targets).sum().backward()
+    expected = F.one_hot(targets, CLASSES) - outputs.detach()[0].softmax(-1)
+    torch.testing.assert_close(outputs.grad[0], expected, rtol=1e-10, atol=1e-10)
+
+
+ERRORS = {
+    "class too high": (sb.Categorical(), (3, 4, 5), torch.tensor([0, 1, 2, 5]), ["targets", "0 to 4", "got 5"]),
+    "class negative": (sb.Categorical(), (3, 4, 5), torch.tensor([0, -1, 2, 0]), ["targets", "0 to 4", "got -1"]),
+    "targets too short": (sb.Categorical(), (3, 4, 5), torch.zeros(3).long(), ["targets", "(4,)", "(3,)"]),
+    "targets of whole sequences": (
+        sb.Categorical(),
+        (3, 4, 4, 5),
+        torch.zeros(4).long(),
+        ["targets", "(4, 4)", "(4,)"],
+    ),
+    "float class numbers": (
+        sb.Categorical(),
+        (3, 4, 4),
+        torch.tensor([0.0, 1, 0, 1]),
+        ["targets", "(4, 4)", "(4,)", "integers"],
+    ),
+    "float class numbers for maps": (
+        sb.Categorical(class_dim=2),
+        (3, 4, 5, 2, 2),
+        torch.zeros(4),
+        ["(4, 5, 2, 2)", "(4,)"],
+    ),
+    "probability above one": (sb.Categorical(), (3, 1, 2), torch.tensor([[2.0, -1]]), ["targets", "0 to 1", "got 2.0"]),
+    "no classes": (sb.Categorical(), (3, 4), torch.zeros(4).long(), ["(3, 4)", "classes", "bernoulli"]),
+    "yes or no out of range": (sb.Bernoulli(), (3, 2, 1), torch.tensor([0, 2]), ["targets", "0 to 1", "got 2"]),
+    "yes or no unknown": (sb.Bernoulli(), (3, 2), torch.tensor([0, math.nan]), ["targets", "0 to 1", "got nan"]),
+    "yes or no shape": (sb.Bernoulli(), (3, 4, 6), torch.zeros(4), ["targets", "(4, 6)", "(4,)"]),
+    "real shape": (sb.Gaussian(), (3, 4, 1), torch.zeros(4, 4), ["targets", "(4, 1)", "(4, 4)"]),
+    "odd outputs": (sb.Gaussian("predicted"), (3, 4, 3), torch.zeros(4), ["even", "(3, 4, 3)", "twice"]),
+    "no axis of outputs": (sb.Gaussian("predicted"), (3, 4), torch.zeros(4), ["even", "(3, 4)", "twice"]),
+}
+
+
+@pytest.mark.parametrize("case", ERRORS)
+@pytest.mark.parametrize("method", ["log_prob", "log_prob_of_mean"])
+def test_wrong_targets_are_named(case: str, method: str) -> None:
+    likelihood, shape, targets, words = ERRORS[case]
+    with pytest.raises(ValueError, match="Expected") as error:
+        getattr(likelihood, method)(torch.zeros(shape), targets)
+    for word in words:
+        assert word in str(error.value)
+
+
+@pytest.mark.parametrize(
+    ("build", "words"),
+    [
+        (lambda: sb.Gaussian(-1.0), ["`noise`", "-1.0"]),
+        (lambda: sb.Gaussian("lerned"), ["`noise`", "'lerned'", "Did you mean 'learned'"]),
+        (lambda: sb.Gaussian(initial=0.0), ["`initial`", "0.0"]),
+        (lambda: sb.Categorical(class_dim=1), ["`class_dim`", "got 1"]),
+        (lambda: get_likelihood("categorial"), ["`likelihood`", "'categorial'", "Did you mean 'categorical'"]),
+    ],
+)
+def test_wrong_options_are_named(build, words: list[str]) -> None:
+    with pytest.raises(ValueError, match="Expected") as error:
+        build()
+    for word in words:
+        assert word in str(error.value)
+
+
+@pytest.mark.parametrize(
+    "likelihood",
+    [sb.Categorical(2, -1), sb.Bernoulli(), sb.Gaussian(), sb.Gaussian("predicted"), sb.Gaussian(0.25)],
+    ids=repr,
+)
+def test_spec_rebuilds_the_likelihood(likelihood) -> None:
+    again = get_likelihood(likelihood.spec())
+    assert type(again) is type(likelihood)
+    assert again.spec() == likelihood.spec()
+    for name in ("class_dim", "ignore_index", "noise"):
+        assert getattr(again, name, None) == getattr(likelihood, name, None)
