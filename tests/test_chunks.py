@@ -65,7 +65,11 @@ def sequences() -> Tensor:
 
 #: Network, options, inputs and keyword inputs of seven examples.
 CASES = {
-    "tensor": (lambda: mlp().net, {}, lambda: ((torch.randn(7, 2),), {})),
+    "tensor": (
+        lambda: nn.Sequential(nn.Linear(2, 16), nn.Tanh(), nn.Linear(16, 4)),
+        {},
+        lambda: ((torch.randn(7, 2),), {}),
+    ),
     # The mask has two positions: as many as a chunk of two has examples.
     "nested": (Nested, {}, lambda: (({"x": torch.randn(7, 2, 2)}, torch.randn(2, 2)), {"scale": torch.randn(7, 1)})),
     # The mask has seven positions: as many as there are examples.
@@ -81,8 +85,7 @@ CASES = {
 
 def case(name: str) -> tuple[sb.BayesianModel, tuple, dict]:
     build, options, inputs = CASES[name]
-    net = nn.Sequential(nn.Linear(2, 16), nn.Tanh(), nn.Linear(16, 4)) if name == "tensor" else build()
-    model = sb.rank1(net, **{"members": MEMBERS, "dropout_rate": 0.3, **options})
+    model = sb.rank1(build(), **{"members": MEMBERS, "dropout_rate": 0.3, **options})
     args, kwargs = inputs()
     return model, args, kwargs
 
@@ -221,19 +224,19 @@ def test_scalars_are_averaged_by_examples() -> None:
     torch.testing.assert_close(loss, y.mean())
 
 
-@pytest.mark.parametrize("batch_size", [2, 3, 4, 6])
-@pytest.mark.parametrize("time", [2, 3, 4])
+@pytest.mark.parametrize("batch_size", [1, 2, 3, 4, 6])
+@pytest.mark.parametrize("time", [1, 2, 3, 4])
 def test_the_batch_axis_is_told_from_axes_of_a_chunks_length(batch_size: int, time: int) -> None:
-    """Steps have time first, the last step and the attention have the batch first; sizes coincide."""
+    """Steps have time first, the attention and the logit have the batch first; sizes coincide."""
 
     class Attends(nn.Module):
         def __init__(self) -> None:
             super().__init__()
-            self.attention = nn.MultiheadAttention(4, 2)
+            self.attention, self.head = nn.MultiheadAttention(4, 2), nn.Linear(4, 1)
 
         def forward(self, x):
             steps, weights = self.attention(x, x, x)
-            return steps, steps[-1], weights
+            return steps, steps[-1], weights, self.head(steps[-1])
 
     model, x = sb.rank1(Attends(), members=5, batch_dim=1), torch.randn(time, 12, 4)
     assert_same(model.predict(x, samples=0, batch_size=batch_size).draws, model.eval()(x, samples=0))

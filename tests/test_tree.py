@@ -267,6 +267,10 @@ ERRORS = {
     ),
     "output without batch": (lambda: run(lambda y: y.mean(0)), ["8 rows", "axis 0", "(3,)", "batch_dim"]),
     "output transposed": (lambda: run(lambda y: y.T), ["8 rows", "axis 0", "(3, 8)", "batch_dim"]),
+    "recurrent state": (
+        lambda: sb.rank1(nn.GRU(2, 3, batch_first=True), members=2)(torch.zeros(4, 5, 2)),
+        ["8 rows", "axis 0", "(1, 8, 3)", "h.transpose(0, 1)"],
+    ),
     "output packed": (lambda: run(pack), ["PackedSequence", "pad_packed_sequence"]),
     "output ambiguous": (lambda: run(lambda y: y[-1] @ y[-1].T, torch.zeros(3, 4, 2), 1), ["both", "(8, 8)"]),
 }

@@ -39,8 +39,7 @@ def predict_draws(
     if batch_size is not None:
         check_count("batch_size", batch_size, 1)
     _check_no_nan((args, kwargs))
-    batch_dim, members = model.sampling.batch_dim, model.members
-    size = tree.batch_size((args, kwargs), batch_dim)
+    members, size = model.members, tree.batch_size((args, kwargs), model.sampling.batch_dim)
     if size == 0:
         raise ValueError("Expected a batch of at least one example, but got an empty one.")
     with _evaluating(model), torch.no_grad():
@@ -51,28 +50,26 @@ def predict_draws(
             batch_size = max(1, rows // (members * each))
         # One shared draw serves all chunks, or the function would not be one function.
         draw = model.draw(samples, generator) if noise == "shared" and samples else None
-        lengths = _lengths(size, batch_size, batch_dim)
         by_samples = []
         for start in range(0, max(samples, 1), each):
             count = min(each, samples - start)  # 0 if samples is
             part = None if draw is None else _samples_of(draw, members, start, count)
-            by_examples, end = [], 0
-            for length in lengths:
-                begin, end = end, end + length
-                some_args, some_kwargs = tree.narrow((args, kwargs), begin, end, size, batch_dim)
-                by_examples.append(
-                    model(*some_args, samples=count, noise=noise, generator=generator, draw=part, **some_kwargs)
-                )
-            by_samples.append(_join(by_examples, lengths, batch_dim))
+            how = {"samples": count, "noise": noise, "generator": generator, "draw": part}
+            by_samples.append(_in_chunks(model, args, kwargs, size, batch_size, how))
         return _interleave(by_samples, members)
 
 
-def _lengths(size: int, batch_size: int, batch_dim: int) -> list[int]:
-    """Return the lengths of the chunks, not all the same where they must tell an output's batch axis."""
+def _in_chunks(model: BayesianModel, args: Any, kwargs: Any, size: int, batch_size: int, how: dict[str, Any]) -> Any:
+    """Run the model on a few examples at a time."""
+    batch_dim = model.sampling.batch_dim
     lengths = [min(batch_size, size - begin) for begin in range(0, size, batch_size)]
-    if batch_dim and 1 < lengths[-1] == batch_size < size:
-        lengths[-1:] = [batch_size - 1, 1]
-    return lengths
+    outputs, end = [], 0
+    with _axes(model, model.members * max(how["samples"], 1) * lengths[0]) as axes:
+        for length in lengths:
+            begin, end = end, end + length
+            some_args, some_kwargs = tree.narrow((args, kwargs), begin, end, size, batch_dim)
+            outputs.append(model(*some_args, **how, **some_kwargs))
+    return outputs[0] if len(outputs) == 1 else _join(outputs, lengths, axes)
 
 
 def _samples_of(draw: dict[str, Tensor], members: int, start: int, count: int) -> dict[str, Tensor]:
@@ -125,39 +122,57 @@ def _bytes_per_row(model: BayesianModel, args: Any, kwargs: Any, size: int) -> i
     try:
         one_args, one_kwargs = tree.narrow((args, kwargs), 0, 1, size, model.sampling.batch_dim)
         with suppress(_Answered):
-            model(*one_args, samples=0, **one_kwargs)
+            model.forward(*one_args, samples=0, **one_kwargs)  # not compiled, for one example alone
     finally:
         for hook in hooks:
             hook.remove()
     return -(-4 * largest[0] // model.members)
 
 
-def _join(outputs: list[Any], lengths: list[int], batch_dim: int) -> Any:
+@contextmanager
+def _axes(model: BayesianModel, rows: int) -> Iterator[list[int | None]]:
+    """Yield a list that will hold the batch axis of each output, as the model finds it in the first chunk's rows.
+
+    Without the rows it could not be told: of one example's logits, ``(1, 1)``, either axis may be the batch.
+    """
+    axes: list[int | None] = []
+
+    def note(net: nn.Module, args: Any, kwargs: Any, output: Any) -> None:
+        if not axes:
+            batch_dim = model.sampling.batch_dim
+            axes.extend(
+                None
+                if isinstance(leaf, Tensor) and not leaf.dim()
+                else tree.output_axis(leaf, rows, batch_dim, (args, kwargs))
+                for leaf in tree.leaves(output)
+            )
+
+    hook = model.net.register_forward_hook(note, with_kwargs=True)
+    try:
+        yield axes
+    finally:
+        hook.remove()
+
+
+def _join(outputs: list[Any], lengths: list[int], axes: list[int | None]) -> Any:
     """Join chunks of examples; numbers without an axis, such as auxiliary losses, are averaged."""
+    remaining = iter(axes)
 
     def join(parts: tuple[Tensor, ...]) -> Tensor:
-        if parts[0].dim() == 0:
+        axis = next(remaining)
+        if axis is None:
             weights = parts[0].new_tensor(lengths) / sum(lengths)
             return torch.stack(parts) @ weights
-        return torch.cat(parts, _joined_axis(parts, lengths, batch_dim))
+        axis += 1  # the first is the draws'
+        shapes = {(*part.shape[:axis], *part.shape[axis + 1 :]) for part in parts}
+        if len(shapes) > 1:
+            raise ValueError(
+                f"Cannot join the outputs of chunks: apart from the examples, their shapes are {sorted(shapes)[:3]}. "
+                "Give `predict` a `batch_size` of all examples, or let the network pad to one length (`total_length`)."
+            )
+        return torch.cat(parts, axis)
 
-    return outputs[0] if len(outputs) == 1 else _zip_tensors(join, outputs)
-
-
-def _joined_axis(parts: tuple[Tensor, ...], lengths: list[int], batch_dim: int) -> int:
-    """Return the axis, after that of the draws, whose sizes are the chunks' lengths; the declared one if both are."""
-    axis = next(
-        axis
-        for axis in (1 + batch_dim, 1)
-        if all(part.dim() > axis and part.shape[axis] == n for part, n in zip(parts, lengths, strict=True))
-    )
-    shapes = {(*part.shape[:axis], *part.shape[axis + 1 :]) for part in parts}
-    if len(shapes) > 1:
-        raise ValueError(
-            f"Cannot join the outputs of chunks: apart from the examples, their shapes are {sorted(shapes)[:3]}. Give "
-            "`predict` a `batch_size` of all examples, or let the network pad to one length (`total_length`)."
-        )
-    return axis
+    return _zip_tensors(join, outputs)
 
 
 def _interleave(outputs: list[Any], members: int) -> Any:

@@ -198,9 +198,11 @@ def output_axis(leaf: Any, rows: int, batch_dim: int, inputs: Any = None) -> int
         )
     axis = axis_of(leaf, rows, batch_dim)
     if axis is None:
+        state = leaf.dim() > 2 and leaf.shape[1] == rows
+        remedy = "Return recurrent states batch first, h.transpose(0, 1)" if state else "Return batched outputs"
         raise ValueError(
             f"Expected the network's output to have its {rows} rows on axis {batch_dim}, but got shape "
-            f"{tuple(leaf.shape)}. Convert with the right `batch_dim`, or let the network return batched outputs."
+            f"{tuple(leaf.shape)}. {remedy}, or convert with the right `batch_dim`."
         )
     return axis
 

@@ -187,3 +187,15 @@ def test_fold_keeps_half_precision(name, options, dtype):
     draw = {name: factor.hold(MEMBERS, 1, None) for name, factor in factors_of(layer).items()}
     folded = fold_all(layer, lambda part: draw[part.name][1], 1)
     assert {p.dtype for p in folded.parameters()} == {dtype}
+
+
+@pytest.mark.parametrize("rank", [1, 3])
+@pytest.mark.parametrize("factors", ["both", "input", "output"])
+@pytest.mark.parametrize(("kind", "args", "kwargs", "shapes"), (CASES | BORDERED).values(), ids=[*CASES, *BORDERED])
+def test_neutral_factors_leave_the_weights_as_they_were(kind, args, kwargs, shapes, factors, rank):
+    plain = getattr(nn, kind)(*args, **kwargs, dtype=torch.float64)
+    options = layers.FactorOptions(members=MEMBERS, factors=factors, rank=rank, init="ones")
+    layer = getattr(layers, f"Rank1{kind}").adopt(copy.deepcopy(plain), options)
+    folded = fold_all(layer, lambda part: part.at_location(1), 1)
+    for name, value in plain.state_dict().items():
+        assert_equal(folded.state_dict()[name], value)

@@ -8,7 +8,7 @@ import torch
 from torch import Tensor
 
 from slimbayes._checks import check_number
-from slimbayes.families import Family
+from slimbayes.families import Family, InverseGamma, LogNormal
 from slimbayes.priors import Prior
 
 __all__ = ["induced_weight_density", "plot_induced_weight_priors"]
@@ -36,7 +36,7 @@ def induced_weight_density(
     Example:
         >>> from slimbayes.priors import Prior
         >>> induced_weight_density(torch.tensor([0.5, 2.0]), Prior("half_cauchy", std=1.0))
-        tensor([0.2338, 0.0459])
+        tensor([0.2336, 0.0459])
     """
     check_number("weight_std", weight_std, low=0.0)
     prior = prior if isinstance(prior, Prior) else Prior(prior)
@@ -47,7 +47,7 @@ def induced_weight_density(
     for r, dr in _pieces(prior, values.device):
         prior_mass = prior.distribution(r).log_prob(r).detach().exp() * dr
         density += _normal_density(values.unsqueeze(-1), r.abs() * weight_std) @ prior_mass
-    if not prior.family.positive:
+    if not isinstance(prior.family, (LogNormal, InverseGamma)):
         density[values == 0] = math.inf
     return density.to(weights.dtype)
 
@@ -75,8 +75,10 @@ def _pieces(prior: Prior, device: torch.device) -> Iterator[tuple[Tensor, Tensor
         yield -side * beyond, beyond * step
 
 
-def plot_induced_weight_priors(ax: Any = None, priors: Mapping[str, Prior] | None = None, weight_std: float = 1.0) -> Any:
-    r"""Draw Figure 1: what priors of a factor r make of normal weights.
+def plot_induced_weight_priors(
+    ax: Any = None, priors: Mapping[str, Prior] | None = None, weight_std: float = 1.0
+) -> Any:
+    """Draw Figure 1: what priors of a factor r make of normal weights.
 
     Args:
         ax: Axes of matplotlib to draw on; None for new ones.
@@ -89,17 +91,17 @@ def plot_induced_weight_priors(ax: Any = None, priors: Mapping[str, Prior] | Non
     Example:
         >>> import matplotlib
         >>> matplotlib.use("Agg")
-        >>> [line.get_label() for line in plot_induced_weight_priors().lines][0]
+        >>> plot_induced_weight_priors().lines[0].get_label()
         'r = 1'
     """
     if ax is None:
         try:
-            from matplotlib.figure import Figure
+            from matplotlib import pyplot
         except ImportError as error:
             raise ImportError(
                 'plot_induced_weight_priors needs matplotlib. Install it with: pip install "slimbayes[report]"'
             ) from error
-        ax = Figure(figsize=(5, 3.2), layout="constrained").subplots()
+        ax = pyplot.subplots(figsize=(5, 3.2), layout="constrained")[1]
     priors = _figure_1() if priors is None else priors
     # An even number of points leaves out 0, where some densities have a pole.
     weights = torch.linspace(-4, 4, 800, dtype=torch.float64) * weight_std

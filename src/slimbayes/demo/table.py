@@ -1,0 +1,59 @@
+"""The demo's one table, for people: mean and standard error over seeds, the best in each column marked."""
+
+import math
+from typing import Any
+
+__all__ = ["table"]
+
+COLUMNS = [
+    ("NLL", "clean", "nll", 3, min),
+    ("accuracy", "clean", "accuracy", 3, max),
+    ("ECE", "clean", "ece", 3, min),
+    ("cNLL", "corrupted", "nll", 3, min),
+    ("c-accuracy", "corrupted", "accuracy", 3, max),
+    ("cECE", "corrupted", "ece", 3, min),
+]
+
+
+def _mean_and_error(values: list[float]) -> tuple[float, float]:
+    mean = sum(values) / len(values)
+    if len(values) < 2:
+        return mean, math.nan
+    variance = sum((value - mean) ** 2 for value in values) / (len(values) - 1)
+    return mean, math.sqrt(variance / len(values))
+
+
+def table(results: dict[str, Any], markdown: bool = False) -> str:
+    """Return the results as text.
+
+    Args:
+        results: What ``slimbayes.demo.run`` returned.
+        markdown: Write a Markdown table instead of aligned columns.
+    """
+    by_title: dict[str, list[dict[str, Any]]] = {}
+    for result in results["results"]:
+        by_title.setdefault(result["title"], []).append(result)
+    cells = {
+        title: [_mean_and_error([run[part][name] for run in runs]) for _, part, name, _, _ in COLUMNS]
+        for title, runs in by_title.items()
+    }
+    best = [better(row[i][0] for row in cells.values()) for i, (*_, better) in enumerate(COLUMNS)]
+    rows = [["method", *(column[0] for column in COLUMNS), "parameters", "seconds"]]
+    for title, runs in by_title.items():
+        row = [title]
+        for i, (mean, error) in enumerate(cells[title]):
+            text = f"{mean:.3f}" + ("" if math.isnan(error) else f" ± {error:.3f}")
+            row.append(text + (" *" if mean == best[i] and len(by_title) > 1 else ""))
+        seconds = sum(run["seconds"] for run in runs) / len(runs)
+        rows.append([*row, f"{runs[0]['parameters']:,}", f"{seconds:.1f}"])
+    if markdown:
+        lines = ["| " + " | ".join(row) + " |" for row in rows]
+        return "\n".join([lines[0], "|" + "---|" * len(rows[0]), *lines[1:]])
+    widths = [max(len(row[i]) for row in rows) for i in range(len(rows[0]))]
+    lines = ["  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)).rstrip() for row in rows]
+    seeds = results["settings"]["seeds"]
+    note = (
+        f"Handwritten digits, {results['settings']['part']} part; c: mean over 5 corruptions at 5 severities; "
+        f"{seeds} seed{'s' if seeds > 1 else ''}, ± standard error; * best; seconds of training."
+    )
+    return "\n".join([*lines, note])

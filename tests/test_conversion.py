@@ -1,0 +1,411 @@
+"""Which layers are converted, what is left and why, and that the given network stays as it was."""
+
+import copy
+from collections import OrderedDict
+
+import pytest
+import torch
+import torch.nn.functional as F
+from torch import nn
+from torch.nn.utils import parametrizations
+
+import slimbayes as sb
+from slimbayes.layers.rank1 import Rank1
+from slimbayes.methods import conversion
+
+
+class Block(nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.conv1, self.bn, self.conv2 = nn.Conv2d(4, 4, 1), nn.BatchNorm2d(4), nn.Conv2d(4, 4, 1, bias=False)
+
+    def forward(self, x):
+        return x + self.conv2(self.bn(self.conv1(x)).relu())
+
+
+class Net(nn.Module):
+    """Convolutions, norms, an embedding and a head, nested."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.stem = nn.Conv2d(3, 4, 1)
+        self.layer1, self.layer2 = nn.Sequential(Block(), Block()), nn.Sequential(Block())
+        self.head = nn.Sequential(OrderedDict(norm=nn.LayerNorm(4), fc=nn.Linear(4, 2)))
+        self.classes = nn.Embedding(3, 2)
+
+    def forward(self, x, label):
+        return self.head(self.layer2(self.layer1(self.stem(x))).mean((2, 3))) + self.classes(label)
+
+
+def inputs() -> tuple[torch.Tensor, torch.Tensor]:
+    return torch.randn(4, 3, 5, 5), torch.tensor([0, 1, 2, 0])
+
+
+CONVS = [f"{block}.{conv}" for block in ("layer1.0", "layer1.1", "layer2.0") for conv in ("conv1", "conv2")]
+EVERYTHING = ["stem", *CONVS, "head.fc"]
+
+CHOICES = {
+    "all": ({}, EVERYTHING),
+    "full name": ({"include": "layer1.0.conv1"}, ["layer1.0.conv1"]),
+    "suffix": ({"include": "conv2"}, [name for name in CONVS if name.endswith("conv2")]),
+    "suffix of two parts": ({"include": "0.conv2"}, ["layer1.0.conv2", "layer2.0.conv2"]),
+    "subtree": ({"include": "layer1"}, [name for name in CONVS if name.startswith("layer1")]),
+    "glob": ({"include": "layer?.0.*"}, [name for name in CONVS if ".0." in name]),
+    "class": ({"include": nn.Linear}, ["head.fc"]),
+    "predicate": (
+        {"include": lambda name, module: getattr(module, "bias", 0) is None},
+        [n for n in CONVS if "v2" in n],
+    ),
+    "list": ({"include": ["stem", nn.Linear]}, ["stem", "head.fc"]),
+    "tuple": ({"include": ("stem", "layer2")}, ["stem", *[name for name in CONVS if name.startswith("layer2")]]),
+    "exclude suffix": ({"exclude": "conv2"}, [name for name in EVERYTHING if not name.endswith("conv2")]),
+    "exclude class": ({"exclude": nn.Conv2d}, ["head.fc"]),
+    "exclude list": ({"exclude": ["layer?.*", "fc"]}, ["stem"]),
+    "exclude predicate": ({"exclude": lambda name, module: "." in name}, ["stem"]),
+    "exclude wins": ({"include": "layer1", "exclude": "layer1.1"}, ["layer1.0.conv1", "layer1.0.conv2"]),
+}
+
+
+@pytest.mark.parametrize("case", CHOICES)
+def test_choice_of_layers(case: str) -> None:
+    options, expected = CHOICES[case]
+    model = sb.rank1(Net(), members=2, **options)
+    assert model.summary().converted == expected
+    found = [name for name, module in model.net.named_modules() if isinstance(module, Rank1)]
+    assert found == expected
+    assert model(*inputs()).shape == (2, 4, 2)
+
+
+def test_what_is_left_says_why() -> None:
+    left = sb.rank1(Net(), exclude="stem").summary().left
+    assert left["stem"] == "excluded"
+    assert "member_norm=True" in left["layer1.0.bn"]
+    assert "member_norm=True" in left["head.norm"]
+    assert "embedding='mean_field'" in left["classes"]
+    assert "not included" in sb.rank1(Net(), include="stem").summary().left["head.fc"]
+
+
+WRONG_CHOICES = {
+    "misspelt": ({"include": "layer1.0.conv3"}, ["`include`", "'layer1.0.conv3'", "layer1.0.conv1"]),
+    "misspelt in list": ({"include": ["stem", "hed.fc"]}, ["`include`", "'hed.fc'", "head.fc"]),
+    "misspelt exclusion": ({"exclude": "stm"}, ["`exclude`", "'stm'", "stem"]),
+    "nothing like it": ({"include": "zzzzzz"}, ["`include`", "'zzzzzz'", "The names are: stem"]),
+    "glob without match": ({"include": "block*"}, ["`include`", "'block*'"]),
+    "class that is not there": ({"exclude": nn.LSTM}, ["`exclude`", "LSTM", "picks none"]),
+    "norm by name": (
+        {"include": ["stem", "layer1.0.bn"]},
+        ["layer1.0.bn (BatchNorm2d)", "member_norm=True", "exclude"],
+    ),
+    "embedding by name": ({"include": "classes"}, ["classes (Embedding)", "embedding='mean_field'"]),
+    "all excluded": ({"exclude": [nn.Conv2d, nn.Linear]}, ["layer to convert", "stem (Conv2d): excluded"]),
+    "predicate of nothing": (
+        {"include": lambda name, module: False},
+        ["layer to convert", "stem (Conv2d): not included"],
+    ),
+}
+
+
+@pytest.mark.parametrize("case", WRONG_CHOICES)
+def test_wrong_choices_are_named(case: str) -> None:
+    options, words = WRONG_CHOICES[case]
+    with pytest.raises(ValueError) as error:  # noqa: PT011
+        sb.rank1(Net(), **options)
+    for word in words:
+        assert word in str(error.value)
+
+
+class OwnForward(nn.Linear):
+    def forward(self, x):
+        return F.linear(x, self.weight.abs(), self.bias)
+
+
+class SameForward(nn.Linear):
+    """A subclass that keeps Linear's forward is a Linear."""
+
+
+def weird(layer: nn.Module) -> nn.Module:
+    return nn.Sequential(OrderedDict(odd=layer, plain=nn.Linear(3, 2)))
+
+
+LEFT = {
+    "weight norm": (lambda: parametrizations.weight_norm(nn.Linear(3, 3)), ["parametrized", "remove_parametrizations"]),
+    "spectral norm": (lambda: parametrizations.spectral_norm(nn.Linear(3, 3)), ["parametrized"]),
+    "own forward": (lambda: OwnForward(3, 3), ["Linear with a forward of its own", "register a converter"]),
+    "unknown class": (lambda: nn.PReLU(3), ["no converter", "PReLU"]),
+}
+
+
+@pytest.mark.parametrize("case", LEFT)
+def test_layers_that_cannot_be_converted_are_left_with_the_reason(case: str) -> None:
+    build, words = LEFT[case]
+    net = weird(build()).eval()
+    model = sb.rank1(net, members=2, init="ones")
+    assert model.summary().converted == ["plain"]
+    for word in words:
+        assert word in model.summary().left["odd"]
+    x = torch.randn(4, 3)
+    # At the location every member is the network itself, odd layer included.
+    for output in model(x, samples=0):
+        torch.testing.assert_close(output, net(x))
+
+
+@pytest.mark.parametrize("case", LEFT)
+def test_asking_for_a_layer_that_cannot_be_converted_is_an_error(case: str) -> None:
+    build, words = LEFT[case]
+    net = weird(build())
+    for include in ("odd", ["odd", "plain"], type(net.odd), lambda name, module: name == "odd"):
+        with pytest.raises(ValueError, match=r"Cannot convert odd \(") as error:
+            sb.rank1(net, include=include)
+        for word in [*words, "`include`", "`exclude`"]:
+            assert word in str(error.value)
+
+
+def test_a_subclass_that_keeps_forward_is_converted_and_folds_back() -> None:
+    model = sb.rank1(weird(SameForward(3, 3)), members=2)
+    assert model.summary().converted == ["odd", "plain"]
+    assert type(model.member(0).odd) is SameForward
+
+
+# ---------------------------------------------------------------------- the given network and the root
+
+
+@pytest.mark.parametrize("training", [True, False])
+@pytest.mark.parametrize("options", [{}, {"freeze_base": True}, {"member_norm": True, "embedding": "mean_field"}])
+def test_the_given_network_is_not_touched(options: dict, training: bool) -> None:
+    net = Net().train(training)
+    net.stem.weight.requires_grad_(False)
+    twin = copy.deepcopy(net)
+    model = sb.rank1(net, members=2, **options)
+    model(*inputs())[0].sum().backward() if not options.get("freeze_base") else model(*inputs())
+    with torch.no_grad():
+        for parameter in model.parameters():
+            parameter.add_(1.0)
+    assert [type(m) for m in net.modules()] == [type(m) for m in twin.modules()]
+    assert [m.training for m in net.modules()] == [m.training for m in twin.modules()]
+    for (name, ours), (_, theirs) in zip(
+        net.state_dict(keep_vars=True).items(), twin.state_dict().items(), strict=True
+    ):
+        assert torch.equal(ours, theirs), name
+        assert getattr(ours, "grad", None) is None
+    assert [p.requires_grad for p in net.parameters()] == [p.requires_grad for p in twin.parameters()]
+    assert not {id(p) for p in net.parameters()} & {id(p) for p in model.parameters()}
+    assert model.net.training == training
+
+
+@pytest.mark.parametrize(
+    ("net", "x", "batch_dim"),
+    [
+        (nn.Linear(3, 2), torch.randn(4, 3), 0),
+        (nn.Conv1d(3, 2, 2), torch.randn(4, 3, 5), 0),
+        (nn.LSTM(3, 2, num_layers=2, bidirectional=True), torch.randn(5, 4, 3), 1),
+        (nn.TransformerEncoderLayer(4, 2, 8, 0.0, batch_first=True), torch.randn(4, 5, 4), 0),
+    ],
+    ids=lambda value: type(value).__name__ if isinstance(value, nn.Module) else "",
+)
+def test_the_root_itself_is_converted(net: nn.Module, x: torch.Tensor, batch_dim: int) -> None:
+    model = sb.rank1(net.eval(), members=2, batch_dim=batch_dim)
+    outputs = list(sb.tree.tensors(model(x, samples=0)))
+    for k in range(2):
+        member = model.member(k)
+        assert type(member) is type(net)
+        for found, expected in zip(outputs, sb.tree.tensors(member(x)), strict=True):
+            torch.testing.assert_close(found[k], expected, rtol=1e-5, atol=1e-6)
+
+
+@pytest.mark.parametrize("net", [nn.ReLU(), nn.Sequential(), nn.BatchNorm1d(3), nn.Sequential(nn.PReLU())])
+def test_nothing_to_convert_is_an_error(net: nn.Module) -> None:
+    with pytest.raises(ValueError, match="to have a layer to convert, but none was"):
+        sb.rank1(net)
+
+
+# ---------------------------------------------------------------------- sharing
+
+
+class Tied(nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.embed = nn.Embedding(5, 4)
+        self.shared = nn.Linear(4, 4)
+        self.aliases = nn.ModuleList([self.shared, self.shared])
+        self.left, self.right = nn.Linear(4, 4), nn.Linear(4, 4)
+        self.right.weight, self.right.bias = self.left.weight, self.left.bias
+        self.decoder = nn.Linear(4, 5, bias=False)
+        self.decoder.weight = self.embed.weight
+
+    def forward(self, tokens):
+        x = self.embed(tokens)
+        for layer in self.aliases:
+            x = layer(x).tanh()
+        return self.decoder(self.right(self.left(x).tanh()))
+
+
+def assert_tied(net: nn.Module) -> None:
+    assert net.aliases[0] is net.aliases[1] is net.shared
+    assert net.left.weight is net.right.weight
+    assert net.left.bias is net.right.bias
+    assert net.decoder.weight is net.embed.weight
+    assert net.left is not net.right
+
+
+def test_tied_weights_stay_tied_through_conversion_training_and_loading(tmp_path) -> None:
+    net = Tied()
+    model = sb.rank1(net, members=2)
+    assert_tied(model.net)
+    assert model.net.left.input_factor is not model.net.right.input_factor
+    # shared, left, right and decoder: two factors with a location and a rho each; two biases for each of two members.
+    factors = 2 * 2 * (8 + 8 + 8 + 9)
+    assert sb.count_parameters(model) == sb.count_parameters(net) + factors + 2 * 4
+
+    tokens = torch.randint(5, (6, 3))
+    elbo = sb.ELBO(model, 6)
+    optimiser = torch.optim.SGD(model.parameters(), 0.1)
+    elbo(model(tokens), tokens).backward()
+    optimiser.step()
+    assert_tied(model.net)
+    assert not torch.equal(model.net.embed.weight, net.embed.weight)
+
+    model.save_pretrained(tmp_path)
+    assert_tied(sb.load(tmp_path, Tied()).net)
+    assert_tied(copy.deepcopy(model).net)
+    for k in range(2):
+        member = model.member(k)
+        torch.testing.assert_close(member(tokens), model(tokens, samples=0)[k], rtol=1e-5, atol=1e-6)
+        assert member.aliases[0] is member.aliases[1]
+
+
+# ---------------------------------------------------------------------- frozen base
+
+
+def test_a_frozen_base_trains_factors_alone() -> None:
+    net = Net().train()
+    model = sb.rank1(net, members=2, freeze_base=True).train()
+    x, label = inputs()
+    before = {name: value.clone() for name, value in model.state_dict().items()}
+    elbo = sb.ELBO(model, 10)
+    optimiser = torch.optim.SGD(model.param_groups(lr=0.1, weight_decay=0.5), lr=0.1)
+    for _ in range(2):
+        optimiser.zero_grad()
+        elbo(model(x, label), torch.tensor([0, 1, 1, 0])).backward()
+        optimiser.step()
+    moved = {name for name, value in model.state_dict().items() if not torch.equal(value, before[name])}
+    assert moved == {name for name in before if "_factor." in name}
+    assert {name for name, p in model.named_parameters() if p.requires_grad} == moved
+    assert not any(module.training for module in model.modules() if isinstance(module, nn.BatchNorm2d))
+    assert model.summary().trainable == sum(before[name].numel() for name in moved)
+
+
+def test_a_free_bases_statistics_move() -> None:
+    model = sb.rank1(Net().train(), members=2)
+    model(*inputs())
+    assert model.net.layer1[0].bn.num_batches_tracked == 1
+
+
+# ---------------------------------------------------------------------- a layer class of one's own
+
+
+class TransposedLinear(nn.Module):
+    """A linear layer whose weight is (in, out), as GPT-2 has it."""
+
+    def __init__(self, inputs: int, outputs: int) -> None:
+        super().__init__()
+        self.weight = nn.Parameter(torch.randn(inputs, outputs))
+        self.bias = nn.Parameter(torch.randn(outputs))
+
+    def forward(self, x):
+        return x @ self.weight + self.bias
+
+
+class Rank1TransposedLinear(Rank1, TransposedLinear):
+    def sizes(self):
+        return self.weight.shape[0], self.weight.shape[1]
+
+    def op(self, x, *args):
+        return x @ self.weight
+
+    def scaled_weight(self, scale):
+        return self.weight * scale.T
+
+
+@pytest.fixture
+def registered():
+    sb.register_converter(
+        TransposedLinear, lambda layer, settings: Rank1TransposedLinear.adopt(layer, settings.options, settings.memo)
+    )
+    yield
+    del conversion._CONVERTERS["rank1"][TransposedLinear]
+
+
+def custom() -> nn.Module:
+    return nn.Sequential(TransposedLinear(3, 4), nn.Tanh(), TransposedLinear(4, 2))
+
+
+@pytest.mark.usefixtures("registered")
+def test_a_registered_layer_works_from_end_to_end(tmp_path) -> None:
+    model = sb.rank1(custom().double(), members=3, dropout_rate=0.2)
+    assert model.summary().converted == ["0", "2"]
+    x, y = torch.randn(5, 3, dtype=torch.float64), torch.tensor([0, 1, 0, 1, 1])
+    draw = model.draw(2, torch.Generator().manual_seed(1))
+    outputs = model(x, draw=draw)
+    for d in range(6):
+        hidden = x
+        for name in ("0", "2"):
+            layer = model.net.get_submodule(name)
+            s, r = draw[f"{name}.input_factor"][d], draw[f"{name}.output_factor"][d]
+            hidden = hidden @ (layer.weight * s.unsqueeze(1) * r) + layer.bias[d // 2]
+            hidden = hidden.tanh() if name == "0" else hidden
+        torch.testing.assert_close(outputs[d], hidden, rtol=1e-10, atol=1e-10)
+        member = model.member(d // 2, sample=d % 2, draw=draw)
+        assert type(member[0]) is TransposedLinear
+        torch.testing.assert_close(member(x), hidden, rtol=1e-10, atol=1e-10)
+    sb.ELBO(model, 10)(model(x), y).backward()
+    assert all(p.grad is not None for p in model.parameters())
+    model.save_pretrained(tmp_path)
+    loaded = sb.load(tmp_path, custom().double())
+    assert torch.equal(loaded.predict(x, seed=2).draws, model.predict(x, seed=2).draws)
+
+
+def test_an_unregistered_layer_names_its_class() -> None:
+    with pytest.raises(ValueError, match="no converter is registered for TransposedLinear"):
+        sb.rank1(custom())
+
+
+# ---------------------------------------------------------------------- summary and warning
+
+
+def test_summary_counts_and_table() -> None:
+    net = nn.Sequential(OrderedDict(embed=nn.Embedding(10, 4), conv=nn.Conv1d(3, 5, 2), fc=nn.Linear(6, 2, bias=False)))
+    summary = sb.rank1(net, members=3).summary()
+    before = {"embed": 40, "conv": 3 * 5 * 2 + 5, "fc": 12}
+    # Locations and rhos of three members' factors on inputs and outputs; three biases for one.
+    after = {"embed": 40, "conv": 30 + 3 * 5 + 3 * 2 * (3 + 5), "fc": 12 + 3 * 2 * (6 + 2)}
+    assert {part.name: part.before for part in summary.parts} == before
+    assert {part.name: part.after for part in summary.parts} == after
+    assert (summary.before, summary.after) == (sum(before.values()), sum(after.values()))
+    assert summary.trainable == summary.after
+    lines = str(summary).splitlines()
+    assert lines[0].split() == ["module", "class", "parameters", "became"]
+    assert lines[1].startswith("embed")
+    assert "left: embeddings are point estimates" in lines[1]
+    assert lines[2].split() == ["conv", "Conv1d", "35", "->", "93", "Rank1Conv1d"]
+    assert lines[3].split() == ["fc", "Linear", "12", "->", "60", "Rank1Linear"]
+    assert lines[-1].startswith("87 parameters became 193 (+121.84%), 193 of them trainable")
+
+
+def test_summary_names_the_root() -> None:
+    assert "(root)" in str(sb.rank1(nn.Linear(3, 2)).summary())
+
+
+def test_layers_that_are_bypassed_are_warned_of_once() -> None:
+    class Bypasses(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.used, self.read = nn.Linear(3, 3), nn.Linear(3, 2)
+
+        def forward(self, x):
+            return F.linear(self.used(x), self.read.weight)
+
+    model, x = sb.rank1(Bypasses(), members=2), torch.randn(4, 3)
+    with pytest.warns(UserWarning, match=r"never called them: read\..*exclude them"):
+        model(x)
+    model(x)  # a second warning would be an error here
+    sb.rank1(Bypasses(), members=2, exclude="read")(x)

@@ -1,0 +1,312 @@
+"""Densities and KL divergences against SciPy's special functions and adaptive quadrature."""
+
+import itertools
+import math
+
+import numpy as np
+import pytest
+import torch
+from scipy import integrate, special, stats
+from torch import distributions as td
+
+from slimbayes.distributions import Delta, Horseshoe, kl_divergence, scaled_exponential_integral
+from slimbayes.families import InverseGamma
+
+
+def double(*values):
+    return [torch.tensor(value, dtype=torch.float64, requires_grad=True) for value in values]
+
+
+def quad(f, points, tolerance=1e-12):
+    """Integrate from the first to the last of ``points``, adaptively between each two."""
+    points = sorted(set(points))
+    return sum(
+        integrate.quad(f, a, b, epsabs=tolerance, epsrel=1e-11, limit=500)[0] for a, b in itertools.pairwise(points)
+    )
+
+
+class HorseshoeLaw:
+    """The horseshoe through SciPy's exponential integral, with its asymptotic series for far values."""
+
+    def logpdf(self, y):
+        z = y * y / 2
+        if z > 500:
+            scaled = math.log1p(-1 / z + 2 / z**2 - 6 / z**3 + 24 / z**4) - math.log(z)
+        else:
+            scaled = math.log(special.exp1(z)) + z
+        return scaled - 0.5 * math.log(2 * math.pi**3)
+
+
+PRIORS = {
+    "cauchy": (td.Cauchy, stats.cauchy()),
+    "student_t": (lambda loc, scale: td.StudentT(3.0, loc, scale), stats.t(3)),
+    "horseshoe": (Horseshoe, HorseshoeLaw()),
+}
+
+
+def normal_kl(mean, std, prior_mean, prior_std, law):
+    """KL(N(mean, std^2) || law) by adaptive quadrature, cut where the prior bends."""
+
+    def weighted_log_prior(e):
+        log_prior = law.logpdf((mean + std * e - prior_mean) / prior_std) - math.log(prior_std)
+        return math.exp(-e * e / 2) / math.sqrt(2 * math.pi) * float(log_prior)
+
+    centre, width = (prior_mean - mean) / std, prior_std / std
+    bends = [centre + sign * factor * width for sign in (-1, 1) for factor in (0, 1e-3, 0.1, 1, 10, 100, 1000)]
+    cuts = [-9.0, -3.0, 0.0, 3.0, 9.0, *(bend for bend in bends if -9 < bend < 9)]
+    return -math.log(std * math.sqrt(2 * math.pi * math.e)) - quad(weighted_log_prior, cuts)
+
+
+def law_kl(q, p, power=1):
+    """E_q[(log q - log p)^power] for two SciPy laws, between q's extreme quantiles on a logarithmic scale."""
+    q_median, p_median = q.median(), p.median()
+
+    def integrand(u):
+        x = q_median + math.sinh(u)
+        ratio = q.logpdf(x) - p.logpdf(x)
+        return q.pdf(x) * ratio**power * math.cosh(u) if np.isfinite(ratio) else 0.0
+
+    return quad(integrand, [-45.0, -10.0, -3.0, 0.0, 3.0, 10.0, 45.0, math.asinh(p_median - q_median)], 1e-10)
+
+
+# ---------------------------------------------------------------------- the exponential integral
+
+
+def test_scaled_exponential_integral_is_scipys():
+    z = torch.logspace(-12, 2.5, 300, dtype=torch.float64)
+    expected = special.exp1(z.numpy()) * np.exp(z.numpy())
+    np.testing.assert_allclose(scaled_exponential_integral(z).numpy(), expected, rtol=1e-10)
+    np.testing.assert_allclose(scaled_exponential_integral(z.float()).numpy(), expected, rtol=3e-6)
+
+
+@pytest.mark.parametrize("z", [1e-12, 1e-6, 0.01, 0.5, 0.999, 1.0, 1.001, 3.0, 50.0, 99.9, 100.0, 300.0, 1e3])
+def test_scaled_exponential_integral_and_gradient_by_laplace_transform(z):
+    (argument,) = double(z)
+    value = scaled_exponential_integral(argument)
+    value.backward()
+    # f(z) = int exp(-t) / (z + t) dt, with t = exp(u)
+    cuts = [-60.0, math.log(z), 0.0, 1.0, 2.0, 5.0]
+    expected = quad(lambda u: math.exp(u - math.exp(u)) / (z + math.exp(u)), cuts)
+    slope = -quad(lambda u: math.exp(u - math.exp(u)) / (z + math.exp(u)) ** 2, cuts)
+    assert value.item() == pytest.approx(expected, rel=1e-10)
+    assert argument.grad.item() == pytest.approx(slope, rel=1e-9)
+    assert argument.grad.item() == pytest.approx(value.item() - 1 / z, rel=1e-9)
+
+
+def test_scaled_exponential_integral_keeps_float32_gradients_for_far_values():
+    z = torch.tensor([150.0, 1e4, 1e7, 1e9], requires_grad=True)
+    scaled_exponential_integral(z).sum().backward()
+    exact = z.detach().double()
+    torch.testing.assert_close(z.grad.double(), -(1 - 2 / exact + 6 / exact**2) / exact**2, rtol=1e-5, atol=0)
+
+
+def test_scaled_exponential_integral_has_second_derivatives():
+    z = torch.tensor([1e-3, 0.3, 1.5, 30.0, 250.0], dtype=torch.float64, requires_grad=True)
+    assert torch.autograd.gradgradcheck(scaled_exponential_integral, z)
+
+
+# ---------------------------------------------------------------------- the horseshoe
+
+
+@pytest.mark.parametrize("scale", [0.01, 0.5, 3.0])
+@pytest.mark.parametrize("distance", [1e-6, 0.03, 1.0, 20.0])
+def test_horseshoe_density_is_the_integral_over_its_scale(scale, distance):
+    (x,) = double(1.0 + distance)
+    distance = x.item() - 1.0
+
+    def at_log_scale(u):
+        return (
+            stats.norm.pdf(distance, scale=math.exp(u)) * stats.halfcauchy.pdf(math.exp(u), scale=scale) * math.exp(u)
+        )
+
+    centre = math.log(distance)
+    density = quad(at_log_scale, [centre - 5, centre, centre + 3, math.log(scale), max(centre, math.log(scale)) + 40])
+    log_prob = Horseshoe(torch.tensor(1.0, dtype=torch.float64), torch.tensor(scale, dtype=torch.float64)).log_prob(x)
+    assert log_prob.item() == pytest.approx(math.log(density), rel=1e-9, abs=1e-9)
+
+
+def test_horseshoe_draws_follow_the_density():
+    law = Horseshoe(torch.tensor(1.0, dtype=torch.float64), torch.tensor(0.5, dtype=torch.float64))
+    values = law.rsample((20_000,))
+    for width in (0.01, 0.3, 2.0, 30.0):
+        distance = torch.logspace(-12, math.log10(width), 4000, dtype=torch.float64)
+        mass = 2 * np.trapezoid(law.log_prob(1 + distance).exp().numpy(), distance.numpy())
+        share = ((values - 1).abs() < width).double().mean().item()
+        assert share == pytest.approx(mass, abs=4 * math.sqrt(mass * (1 - mass) / len(values)))
+
+
+# ---------------------------------------------------------------------- KL, closed forms
+
+CLOSED = [
+    (td.Normal, td.Normal, stats.norm, stats.norm),
+    (td.LogNormal, td.LogNormal, *[lambda m, s: stats.lognorm(s, scale=math.exp(m))] * 2),
+    (td.Cauchy, td.Cauchy, stats.cauchy, stats.cauchy),
+    (td.LogNormal, td.Normal, lambda m, s: stats.lognorm(s, scale=math.exp(m)), stats.norm),
+    (lambda m, s: td.StudentT(5.0, m, s), td.Normal, lambda m, s: stats.t(5, m, s), stats.norm),
+]
+
+
+@pytest.mark.parametrize(("q", "p", "q_law", "p_law"), CLOSED)
+@pytest.mark.parametrize("parameters", [(0.3, 0.2, 1.0, 0.5), (1.0, 0.8, 0.6, 1.5)])
+def test_closed_forms(q, p, q_law, p_law, parameters):
+    def expected(m, s, n, b):
+        return law_kl(q_law(m, s), p_law(n, b))
+
+    tensors = double(*parameters)
+    divergence = kl_divergence(q(*tensors[:2]), p(*tensors[2:]))
+    assert divergence.item() == pytest.approx(expected(*parameters), rel=1e-8)
+    for i, gradient in enumerate(torch.autograd.grad(divergence, tensors)):
+        moved = [[x + sign * 1e-4 * (i == j) for j, x in enumerate(parameters)] for sign in (1, -1)]
+        difference = (expected(*moved[0]) - expected(*moved[1])) / 2e-4
+        assert gradient.item() == pytest.approx(difference, rel=1e-5, abs=1e-5)
+
+
+@pytest.mark.parametrize(
+    "q", [td.Cauchy(0.0, 1.0), td.StudentT(2.0, 0.0, 1.0), td.StudentT(0.7, 0.0, 1.0), td.StudentT(1.0, 0.0, 1.0)]
+)
+def test_heavy_tails_under_a_normal_are_infinitely_far(q):
+    assert kl_divergence(q, td.Normal(0.0, 10.0)).item() == math.inf
+
+
+# ---------------------------------------------------------------------- KL, quadrature
+
+GRID = list(itertools.product((1e-3, 0.03, 0.3, 1.0), (1e-4, 0.01, 0.1, 1.0), (0.0, 0.03, 0.5, 1.5, 3.0)))
+
+
+@pytest.mark.parametrize(("prior", "error"), [("cauchy", 2e-6), ("student_t", 2e-6), ("horseshoe", 1e-4)])
+def test_normal_posterior_from_narrow_to_wide(prior, error):
+    make, law = PRIORS[prior]
+    expected = torch.tensor([normal_kl(1 + shift, s, 1.0, b, law) for s, b, shift in GRID], dtype=torch.float64)
+    for dtype, tolerance in ((torch.float64, error), (torch.float32, 2e-4)):
+        std, prior_std, shift = torch.tensor(GRID, dtype=dtype).T
+        divergence = kl_divergence(td.Normal(1 + shift, std), make(torch.ones_like(std), prior_std))
+        torch.testing.assert_close(divergence.double(), expected, rtol=0, atol=tolerance)
+
+
+@pytest.mark.parametrize("prior", PRIORS)
+@pytest.mark.parametrize(
+    "parameters", [(1.3, 0.1, 1.0, 0.1), (1.2, 0.03, 1.0, 1.0), (1.5, 1.0, 1.0, 1e-2), (0.9, 0.3, 1.0, 1e-3)]
+)
+def test_gradients_of_a_normal_posteriors_kl(prior, parameters):
+    make, law = PRIORS[prior]
+    tensors = double(*parameters)
+    divergence = kl_divergence(td.Normal(*tensors[:2]), make(*tensors[2:]))
+    units = (parameters[1], parameters[1], parameters[1], parameters[3])
+    for i, (gradient, unit) in enumerate(zip(torch.autograd.grad(divergence, tensors), units, strict=True)):
+        step = 1e-3 * unit
+        moved = [[x + sign * step * (i == j) for j, x in enumerate(parameters)] for sign in (1, -1)]
+        difference = (normal_kl(*moved[0], law) - normal_kl(*moved[1], law)) / (2 * step)
+        # In units of the scale that the parameter lives on, the finite difference is good to 1e-6.
+        assert gradient.item() * unit == pytest.approx(difference * unit, abs=2e-5, rel=1e-5)
+
+
+POSITIVE_PRIORS = [
+    (lambda b: td.HalfCauchy(b), lambda b: stats.halfcauchy(scale=b)),
+    (lambda b: td.Cauchy(torch.ones_like(b), b), lambda b: stats.cauchy(1, b)),
+    (lambda b: td.StudentT(3.0, torch.zeros_like(b), b), lambda b: stats.t(3, 0, b)),
+]
+
+
+@pytest.mark.parametrize(("prior", "law"), POSITIVE_PRIORS)
+@pytest.mark.parametrize("parameters", [(0.1, 0.03, 0.5), (-0.5, 0.3, 0.1), (0.3, 1.0, 0.02)])
+def test_log_normal_posterior(prior, law, parameters):
+    def expected(m, s, b):
+        return law_kl(stats.lognorm(s, scale=math.exp(m)), law(b))
+
+    loc, scale, prior_scale = double(*parameters)
+    divergence = kl_divergence(td.LogNormal(loc, scale), prior(prior_scale))
+    assert divergence.item() == pytest.approx(expected(*parameters), abs=1e-6)
+    for i, gradient in enumerate(torch.autograd.grad(divergence, (loc, scale, prior_scale))):
+        step = 1e-3 * parameters[max(i, 1)]
+        moved = [[x + sign * step * (i == j) for j, x in enumerate(parameters)] for sign in (1, -1)]
+        difference = (expected(*moved[0]) - expected(*moved[1])) / (2 * step)
+        assert gradient.item() == pytest.approx(difference, rel=1e-4, abs=1e-4)
+
+
+def test_log_normal_posterior_under_an_inverse_gamma():
+    # E log IG(x^2; a, c) + log 2x has a closed form, for E exp(-2 log x) does.
+    loc, scale, prior_scale, df = 0.2, 0.4, 0.7, 5.0
+    a, c = df / 2, df / 2 * prior_scale**2
+    log_prior = a * math.log(c) - special.gammaln(a) - (2 * a + 1) * loc - c * math.exp(2 * scale**2 - 2 * loc)
+    expected = -(math.log(scale * math.sqrt(2 * math.pi * math.e)) + loc) - log_prior - math.log(2)
+    q = td.LogNormal(*double(loc, scale))
+    p = InverseGamma(df=df).distribution(*double(0.0, prior_scale))
+    assert kl_divergence(q, p).item() == pytest.approx(expected, abs=1e-7)
+
+
+# ---------------------------------------------------------------------- KL, Monte Carlo
+
+MONTE_CARLO = [
+    (td.StudentT(3.0, 1.1, 0.1), td.StudentT(3.0, 1.0, 0.2), stats.t(3, 1.1, 0.1), stats.t(3, 1.0, 0.2)),
+    (td.StudentT(6.0, 0.8, 0.3), td.StudentT(2.0, 1.0, 0.1), stats.t(6, 0.8, 0.3), stats.t(2, 1.0, 0.1)),
+    (td.Cauchy(1.1, 0.1), td.StudentT(3.0, 1.0, 0.2), stats.cauchy(1.1, 0.1), stats.t(3, 1.0, 0.2)),
+    (td.StudentT(3.0, 1.1, 0.1), td.Cauchy(1.0, 0.2), stats.t(3, 1.1, 0.1), stats.cauchy(1.0, 0.2)),
+]
+
+
+@pytest.mark.parametrize(("q", "p", "q_law", "p_law"), MONTE_CARLO)
+def test_monte_carlo_pairs(q, p, q_law, p_law):
+    samples = 100_000
+    expected = law_kl(q_law, p_law)
+    error = math.sqrt((law_kl(q_law, p_law, power=2) - expected**2) / samples)
+    assert kl_divergence(q, p, samples=samples).item() == pytest.approx(expected, abs=4 * error)
+
+
+def test_monte_carlo_gradients():
+    loc, scale = torch.tensor(1.2, requires_grad=True), torch.tensor(0.3, requires_grad=True)
+    divergence = kl_divergence(td.StudentT(3.0, loc, scale), td.StudentT(3.0, 1.0, 0.2), samples=200_000)
+
+    def expected(m, s):
+        return law_kl(stats.t(3, m, s), stats.t(3, 1.0, 0.2))
+
+    step = 1e-3
+    by_loc = (expected(1.2 + step, 0.3) - expected(1.2 - step, 0.3)) / (2 * step)
+    by_scale = (expected(1.2, 0.3 + step) - expected(1.2, 0.3 - step)) / (2 * step)
+    # Each draw's gradient is at most (df + 1) / (2 sqrt(df) 0.2) = 5.8 in size.
+    gradients = [gradient.item() for gradient in torch.autograd.grad(divergence, (loc, scale))]
+    assert gradients == pytest.approx([by_loc, by_scale], abs=4 * 5.8 / math.sqrt(200_000))
+
+
+# ---------------------------------------------------------------------- KL, the rest
+
+
+def test_point_masses():
+    loc = torch.tensor([0.5, 1.5], dtype=torch.float64, requires_grad=True)
+    divergence = kl_divergence(Delta(loc), td.Cauchy(torch.ones_like(loc), 0.1 * torch.ones_like(loc)))
+    np.testing.assert_allclose(divergence.detach(), -stats.cauchy.logpdf([0.5, 1.5], 1, 0.1), rtol=1e-12)
+    divergence.sum().backward()
+    np.testing.assert_allclose(loc.grad, [-1 / 0.26, 1 / 0.26], rtol=1e-12)  # 2 y / (b^2 + y^2)
+    assert kl_divergence(Delta(loc), Delta(loc + 1)).tolist() == [0.0, 0.0]
+    assert kl_divergence(td.Normal(loc, 1.0), Delta(loc)).tolist() == [math.inf, math.inf]
+    assert Delta(loc).mean.tolist() == [0.5, 1.5]
+    assert Delta(loc).variance.tolist() == [0.0, 0.0]
+
+
+@pytest.mark.parametrize(
+    ("q", "p"),
+    [(td.Normal, td.Normal), (td.Normal, td.Cauchy), (lambda m, s: td.StudentT(3.0, m, s), td.Cauchy)],
+    ids=["closed", "quadrature", "monte carlo"],
+)
+def test_batch_shapes_broadcast(q, p):
+    locs, prior_locs = torch.tensor([[0.0], [1.0], [2.0]]), torch.tensor([0.0, 0.5, 1.0, 3.0])
+    divergence = kl_divergence(q(locs, 0.3), p(prior_locs, 0.5), samples=200_000)
+    assert divergence.shape == (3, 4)
+    single = kl_divergence(q(locs[2, 0], 0.3), p(prior_locs[1], 0.5), samples=200_000)
+    assert divergence[2, 1].item() == pytest.approx(single.item(), abs=0.02)
+
+
+@pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16])
+@pytest.mark.parametrize("prior", ["normal", *PRIORS])
+def test_half_precision_posteriors_are_measured_in_float32(prior, dtype):
+    make, law = PRIORS.get(prior, (td.Normal, stats.norm()))
+    loc, scale, prior_loc, prior_scale = (torch.tensor(x, dtype=dtype) for x in (1.25, 0.0625, 1.0, 0.125))
+    divergence = kl_divergence(td.Normal(loc, scale), make(prior_loc, prior_scale))
+    assert divergence.dtype == torch.float32
+    # The prior's own normalising constants keep the half type's digits.
+    assert divergence.item() == pytest.approx(normal_kl(1.25, 0.0625, 1.0, 0.125, law), rel=5e-3)
+
+
+def test_half_precision_student_t_can_be_drawn():
+    q = td.StudentT(*(torch.tensor(x, dtype=torch.bfloat16) for x in (3.0, 1.25, 0.0625)))
+    divergence = kl_divergence(q, td.StudentT(3.0, 1.0, 0.125), samples=100_000)
+    assert divergence.item() == pytest.approx(law_kl(stats.t(3, 1.25, 0.0625), stats.t(3, 1.0, 0.125)), abs=0.02)
