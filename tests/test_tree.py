@@ -272,7 +272,7 @@ ERRORS = {
         ["8 rows", "axis 0", "(1, 8, 3)", "h.transpose(0, 1)"],
     ),
     "output packed": (lambda: run(pack), ["PackedSequence", "pad_packed_sequence"]),
-    "output ambiguous": (lambda: run(lambda y: y[-1] @ y[-1].T, torch.zeros(3, 4, 2), 1), ["both", "(8, 8)"]),
+    "output ambiguous": (lambda: run(lambda y: y[-1] @ y[-1].T, torch.zeros(8, 4, 2), 1), ["both", "(8, 8)"]),
 }
 
 

@@ -73,7 +73,8 @@ class Prior(nn.Module):
         check_number("prior_mean", mean)
         check_number("prior_std", std, low=0.0)
         check_number("df", df, low=0.0, remedy="Small values have heavy tails.")
-        check_choice("scale_prior", scale_prior, (None, "half_cauchy", "inverse_gamma"))  # type: ignore[arg-type]
+        if scale_prior is not None:
+            check_choice("scale_prior", scale_prior, ("half_cauchy", "inverse_gamma"))
         self.family = get_family(family, "prior_family")
         self.loc, self.std, self.scale_prior, self.df = self.family.loc_of(mean), std, scale_prior, df
         if scale_prior is not None and not trainable:

@@ -151,7 +151,8 @@ class Rank1MultiheadAttention(BayesianLayer, nn.MultiheadAttention):
         if tuple(mask.shape) not in shapes:
             raise ValueError(
                 f"Layer {self.label} expected argument `{argument}` to be of shape {' or '.join(map(str, shapes))}, "
-                f"but got {tuple(mask.shape)}. If the model took its batch axis wrongly, wrap it in sb.BatchAxis."
+                f"but got {tuple(mask.shape)}. If the model repeated a mask that all rows share, give it as "
+                "sb.BatchAxis(mask, dim=None)."
             )
         if mask.dtype == torch.bool:
             return torch.zeros_like(mask, dtype=dtype).masked_fill_(mask, float("-inf"))

@@ -1,0 +1,177 @@
+"""One table of wrong arguments: each error names the argument, the value and what to do."""
+
+import math
+
+import pytest
+import torch
+from torch import nn
+
+import slimbayes as sb
+from slimbayes.families import StudentT, get_family
+
+X, Y = torch.zeros(4, 3), torch.tensor([0, 1, 1, 0])
+
+
+def net() -> nn.Module:
+    return nn.Linear(3, 2)
+
+
+def rank1(**options) -> sb.BayesianModel:
+    return sb.rank1(net(), **options)
+
+
+def elbo(num_data=10, likelihood="categorical", **options) -> sb.ELBO:
+    return sb.ELBO(rank1(members=2), num_data, likelihood, **options)
+
+
+def loss(targets: torch.Tensor, **options) -> torch.Tensor:
+    objective = elbo(**options)
+    return objective(objective.model(X), targets)
+
+
+def sequence_first(x: torch.Tensor) -> torch.Tensor:
+    return sb.rank1(nn.LSTM(3, 2), batch_dim=1)(x)
+
+
+#: The call, and what the message must hold: the argument, the value, the advice.
+VALUES = {
+    # The network and the members
+    "members=0": (lambda: rank1(members=0), ["`members`", "0", "such as 4"]),
+    "members=-1": (lambda: rank1(members=-1), ["`members`", "-1", "such as 4"]),
+    "members=2.5": (lambda: rank1(members=2.5), ["`members`", "2.5", "integer"]),
+    "members=True": (lambda: rank1(members=True), ["`members`", "True", "integer"]),
+    "members='4'": (lambda: rank1(members="4"), ["`members`", "'4'", "integer"]),
+    # Laws
+    "unknown family": (lambda: rank1(family="gausian"), ["`family`", "'gausian'", "'normal'"]),
+    "family misspelt": (lambda: rank1(family="cauchi"), ["`family`", "'cauchi'", "Did you mean 'cauchy'"]),
+    "family of another type": (lambda: rank1(family=3), ["`family`", "3", "'normal'"]),
+    "prior-only family": (lambda: rank1(family="half_cauchy"), ["`family`", "'half_cauchy'", "`prior_family`"]),
+    "df=0": (lambda: StudentT(df=0.0), ["`df`", "0.0", "heavy tails"]),
+    "df=-1 by dict": (lambda: rank1(family={"name": "student_t", "df": -1.0}), ["`df`", "-1.0"]),
+    "df of a normal": (lambda: get_family("normal", df=3.0), ["`family`", "df", "3.0"]),
+    "unknown prior": (lambda: rank1(prior_family="laplas"), ["`prior_family`", "'laplas'", "'normal'"]),
+    "half-Cauchy under normal": (
+        lambda: rank1(prior_family="half_cauchy"),
+        ["`prior_family`", "'half_cauchy'", "family='log_normal'"],
+    ),
+    "delta under normal": (lambda: rank1(prior_family="delta"), ["`prior_family`", "'delta'", "Leave it out"]),
+    "prior_std=0": (lambda: rank1(prior_std=0.0), ["`prior_std`", "0.0"]),
+    "prior_std=-0.1": (lambda: rank1(prior_std=-0.1), ["`prior_std`", "-0.1"]),
+    "prior_std=nan": (lambda: rank1(prior_std=math.nan), ["`prior_std`", "nan"]),
+    "prior_mean=inf": (lambda: rank1(prior_mean=math.inf), ["`prior_mean`", "inf"]),
+    "log-normal around -1": (
+        lambda: rank1(family="log_normal", prior_mean=-1.0),
+        ["`prior_mean`", "-1.0", "positive"],
+    ),
+    "log-normal with signs": (lambda: rank1(family="log_normal", init="sign"), ["`init`", "'sign'", "'ones'"]),
+    "log-normal added": (
+        lambda: rank1(family="log_normal", perturbation="additive"),
+        ["`perturbation`", "'additive'", "'multiplicative'"],
+    ),
+    "unknown prior_scale": (lambda: rank1(prior_scale="learned"), ["`prior_scale`", "'learned'", "'trainable'"]),
+    "scale_prior of a Cauchy": (
+        lambda: rank1(family="cauchy", scale_prior="half_cauchy"),
+        ["`prior_family`", "'cauchy'", "prior_scale='trainable'"],
+    ),
+    # Factors
+    "unknown factors": (lambda: rank1(factors="inputs"), ["`factors`", "'inputs'", "Did you mean 'input'"]),
+    "rank=0": (lambda: rank1(rank=0), ["`rank`", "0", "papers use 1"]),
+    "rank=1.5": (lambda: rank1(rank=1.5), ["`rank`", "1.5", "integer"]),
+    "additive of rank 2": (lambda: rank1(rank=2, perturbation="additive"), ["`rank`", "2", "additive"]),
+    "unknown init": (lambda: rank1(init="one"), ["`init`", "'one'", "Did you mean 'ones'"]),
+    "init_spread=-1": (lambda: rank1(init_spread=-1.0), ["`init_spread`", "-1.0"]),
+    "dropout_rate=0": (lambda: rank1(dropout_rate=0.0), ["`dropout_rate`", "0.0", "try 1e-3"]),
+    "dropout_rate=1": (lambda: rank1(dropout_rate=1.0), ["`dropout_rate`", "1.0", "try 1e-3"]),
+    "unknown perturbation": (lambda: rank1(perturbation="add"), ["`perturbation`", "'add'", "'additive'"]),
+    "clip=0": (lambda: rank1(clip=0.0), ["`clip`", "0.0", "10"]),
+    # The model
+    "unknown noise": (lambda: rank1(noise="exampl"), ["`noise`", "'exampl'", "Did you mean 'example'"]),
+    "unknown train_on": (lambda: rank1(train_on="splits"), ["`train_on`", "'splits'", "Did you mean 'split'"]),
+    "batch_dim=-1": (lambda: rank1(batch_dim=-1), ["`batch_dim`", "-1"]),
+    "unknown embedding": (lambda: rank1(embedding="mean-field"), ["`embedding`", "'mean-field'", "'mean_field'"]),
+    "embedding_prior_std=0": (lambda: rank1(embedding_prior_std=0), ["`embedding_prior_std`", "0"]),
+    "include of nothing": (lambda: rank1(include="lin"), ["`include`", "'lin'", "picks none"]),
+    # The forward pass
+    "samples=-1": (lambda: rank1()(X, samples=-1), ["`samples`", "-1", "Use 0"]),
+    "samples=1.5": (lambda: rank1()(X, samples=1.5), ["`samples`", "1.5", "integer"]),
+    "noise typo": (lambda: rank1()(X, noise="shred"), ["`noise`", "'shred'", "Did you mean 'shared'"]),
+    "rank 0": (lambda: rank1()(torch.tensor(7.0)), ["rank 0", "7.0", "batch, even of one"]),
+    "no batch axis": (lambda: rank1()(torch.zeros(3)), ["shape (12,)", "batch, even of one"]),
+    "empty batch": (lambda: rank1()(X[:0]), ["at least one example", "empty"]),
+    "another draw": (
+        lambda: rank1()(X, draw={"nonsense": torch.zeros(4, 3)}),
+        ["`draw`", "nonsense", "model.draw()"],
+    ),
+    "draw of no samples": (lambda: rank1().draw(0), ["`samples`", "0"]),
+    "sequence without batch": (lambda: sequence_first(torch.zeros(5, 3)), ["shape (5, 12)", "batch, even of one"]),
+    # Prediction
+    "NaN": (lambda: rank1().predict(X + math.nan), ["`predict`", "NaN", "12 of them", "Impute"]),
+    "batch_size=0": (lambda: rank1().predict(X, batch_size=0), ["`batch_size`", "0"]),
+    "max_memory=0": (lambda: rank1().predict(X, max_memory=0), ["`max_memory`", "0"]),
+    "seed and generator": (
+        lambda: rank1().predict(X, seed=1, generator=torch.Generator()),
+        ["`seed`", "`generator`", "seed=1", "Give one"],
+    ),
+    "unknown likelihood of a prediction": (
+        lambda: rank1().predict(X, likelihood="normal"),
+        ["`likelihood`", "'normal'", "'gaussian'"],
+    ),
+    "member=4 of 4": (lambda: rank1().member(4), ["`index`", "4", "0 to 3"]),
+    "member=-1": (lambda: rank1().member(-1), ["`index`", "-1", "0 to 3"]),
+    # The objective
+    "num_data=0": (lambda: elbo(0), ["`num_data`", "0", "not the batch size"]),
+    "num_data=10.0": (lambda: elbo(10.0), ["`num_data`", "10.0", "integer"]),
+    "unknown objective": (lambda: elbo(objective="mean"), ["`objective`", "'mean'", "'average'"]),
+    "unknown likelihood": (lambda: elbo(likelihood="bernouli"), ["`likelihood`", "'bernouli'", "Did you mean"]),
+    "likelihood class": (lambda: elbo(likelihood=sb.Gaussian), ["`likelihood`", "Gaussian", "'gaussian'"]),
+    "unknown member_kl": (lambda: elbo(member_kl="average"), ["`member_kl`", "'average'", "'mean'"]),
+    "beta=-1": (lambda: elbo(beta=-1.0), ["`beta`", "-1.0", "0 or more"]),
+    "beta='linear'": (lambda: elbo(beta="linear"), ["`beta`", "'linear'"]),
+    "averaged function": (
+        lambda: elbo(likelihood=lambda o, t: o.sum(-1), objective="marginal_probs"),
+        ["`likelihood`", "function", "another objective"],
+    ),
+    "annealing over 0 steps": (lambda: sb.linear_annealing(0), ["`steps`", "0", "len(loader)"]),
+    "annealing over half a step": (lambda: sb.linear_annealing(0.5), ["`steps`", "0.5", "integer"]),
+    "target out of range": (lambda: loss(Y + 1), ["`targets`", "got 2", "0 to 1", "output for each class"]),
+    "target negative": (lambda: loss(Y - 1), ["`targets`", "got -1", "0 to 1"]),
+    "targets of draws": (lambda: loss(Y.expand(2, 4)), ["`targets`", "(2, 4)", "(4,)", "pass model(x)"]),
+    "real targets of classes": (lambda: loss(Y.float()), ["`targets`", "(4,)", "(4, 2)", "integers"]),
+    "yes or no out of range": (
+        lambda: loss(torch.full((4, 2), 3), likelihood="bernoulli"),
+        ["`targets`", "got 3", "'categorical'"],
+    ),
+    "real targets of another shape": (
+        lambda: loss(torch.zeros(4), likelihood="gaussian"),
+        ["`targets`", "(4,)", "(4, 2)", "Reshape"],
+    ),
+}
+
+TYPES = {
+    "no network": (lambda: sb.rank1(None), ["`net`", "NoneType", "Module"]),
+    "a class for a network": (lambda: sb.rank1(nn.Linear), ["`net`", "type", "Module"]),
+    "a function for a network": (lambda: sb.batch_ensemble(torch.relu), ["`net`", "Module"]),
+    "a family for a BatchEnsemble": (
+        lambda: sb.batch_ensemble(net(), family="normal"),
+        ["`family`", "'normal'", "sb.rank1"],
+    ),
+    "a plain network in the ELBO": (lambda: sb.ELBO(net(), 10), ["`model`", "Linear", "sb.rank1(net)"]),
+    "an unknown option": (lambda: rank1(memberz=3), ["memberz"]),
+}
+
+
+def check(call, words: list[str], kind: type[Exception]) -> None:
+    with pytest.raises(kind) as error:
+        call()
+    for word in words:
+        assert word in str(error.value)
+
+
+@pytest.mark.parametrize("case", VALUES)
+def test_a_wrong_value_is_named_with_a_remedy(case: str) -> None:
+    check(*VALUES[case], ValueError)
+
+
+@pytest.mark.parametrize("case", TYPES)
+def test_a_wrong_type_is_named_with_a_remedy(case: str) -> None:
+    check(*TYPES[case], TypeError)
