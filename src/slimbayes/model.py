@@ -57,7 +57,7 @@ class BayesianModel(nn.Module):
         self.members: int = options["members"]
         self.parts = conversion.parts
         self.parameters_before = conversion.parameters_before
-        self.sampling = Sampling(batch_dim=options["batch_dim"])
+        self.sampling = Sampling(batch_dim=options["batch_dim"], in_model=True)
         self.likelihood: Likelihood | None = None
         for name, module in self.net.named_modules():
             if isinstance(module, (BayesianLayer, Stochastic)):

@@ -31,6 +31,7 @@ class Sampling:
         generator: Source of randomness; None for torch's global one.
         held: Values drawn beforehand, by name, one row per member and sample; they win over ``noise``.
         called: Collects the names of the layers that ran, while the model wants to know.
+        in_model: The layers belong to a model, and run only inside its forward pass.
     """
 
     samples: int = 1
@@ -40,6 +41,7 @@ class Sampling:
     generator: Generator | None = None
     held: dict[str, Tensor] | None = None
     called: set[str] | None = None
+    in_model: bool = False
 
     def groups(self, members: int, rows: int) -> int:
         """Return how many different draws ``rows`` rows of a layer's input are to have."""

@@ -192,5 +192,5 @@ def test_input_without_the_rows_of_the_model_raises(noise):
     """Positions, say, that all rows share: 12 of them could be dealt to 6 draws, but wrongly."""
     layer = build()
     layer.name, layer.sampling.noise, layer.sampling.samples, layer.sampling.rows = "positions", noise, 3, 6
-    with pytest.raises(ValueError, match=r"positions got 4 rows.* 6 draws"):
+    with pytest.raises(ValueError, match=r"positions got 4 rows.* 6 rows"):
         layer(torch.zeros(4, 3, dtype=torch.long))

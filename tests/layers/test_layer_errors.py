@@ -94,5 +94,5 @@ def test_inside_a_model_the_path_is_named():
             return self.head(self.body(x)[:4])  # loses rows of the batch
 
     model = sb.rank1(Pooled(), members=MEMBERS)
-    with pytest.raises(ValueError, match=r"Layer head got 4 rows.*\(4, 5\).*6 draws.*`row_dim`.*exclude"):
+    with pytest.raises(ValueError, match=r"Layer head got 4 rows.*\(4, 5\).*6 rows.*`row_dim`.*exclude"):
         model(torch.zeros(2, 5))

@@ -88,9 +88,26 @@ class BayesianLayer:
 
     def enter(self) -> Sampling:
         """Return the sampling state at the start of ``forward``, noting that this layer ran."""
+        if self.sampling.in_model and self.sampling.rows is None:
+            raise RuntimeError(
+                f"Layer {self.label} was called outside a forward pass of its model, and cannot know its draws. Call "
+                "the model, or use model.member(k) for a plain network. Activation checkpointing calls layers again "
+                "in the backward pass: switch it off."
+            )
         if self.sampling.called is not None:
             self.sampling.called.add(self.name)
         return self.sampling
+
+    def rows_of(self, x: Tensor, axis: int) -> int:
+        """Return the rows on ``axis``, or raise if they are not the model's rows."""
+        rows, made = x.shape[axis], self.sampling.rows
+        if made is not None and rows % made:
+            raise ValueError(
+                f"Layer {self.label} got {rows} rows on axis {axis} of an input of shape {tuple(x.shape)}, but the "
+                f"model's batch has {made} rows. Its input does not carry the batch on that axis: set the layer's "
+                "`row_dim`, convert with another `batch_dim`, or exclude it."
+            )
+        return rows
 
     def rows_axis(self, x: Tensor) -> int:
         """Return the axis of ``x`` that holds the rows: 0 in two dimensions, else as declared."""

@@ -93,6 +93,7 @@ class MeanFieldEmbedding(Stochastic, BayesianLayer, nn.Embedding):
         if sampling.samples == 0:
             return self._look_up(input, self.weight)
         axis = self.rows_axis(input)
+        self.rows_of(input, axis)
         tokens = input.movedim(axis, 0)
         if sampling.held is not None and self.name in sampling.held:
             found = self._from_tables(tokens, sampling.held[self.name])

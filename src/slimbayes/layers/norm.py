@@ -46,6 +46,7 @@ class MemberNorm(BayesianLayer, nn.Module):
         """Normalise each member's rows with its own copy."""
         self.enter()
         axis = 0 if self.rows_first else self.rows_axis(input)
+        self.rows_of(input, axis)
         members = len(self.norms)
         if input.shape[axis] % members:
             raise ValueError(

@@ -37,7 +37,7 @@ def perturb(
         channel_dim: Axis of the channels, before and after ``op``.
         additive: Add the factors instead of multiplying.
     """
-    rows = x.shape[axis]
+    rows = layer.rows_of(x, axis)
     inputs: tuple[Tensor | None, ...] = (None,) if input_factor is None else input_factor.values(rows, layer.label)
     outputs: tuple[Tensor | None, ...] = (None,) if output_factor is None else output_factor.values(rows, layer.label)
     if input_factor is None:

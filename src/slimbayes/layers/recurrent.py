@@ -128,7 +128,7 @@ class _Rank1Recurrent(BayesianLayer, nn.RNNBase):
         """
         self.enter()
         x, lengths = self._time_first(input)
-        rows = x.shape[1]
+        rows = self.rows_of(x, 1)
         states = self._initial_states(hx, x, rows)
         finals: list[State] = []
         directions = 2 if self.bidirectional else 1

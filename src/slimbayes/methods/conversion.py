@@ -127,10 +127,23 @@ def find_converter(method: str, module: nn.Module) -> tuple[Converter | None, st
         return None, "it is lazy and has no weights yet; run the network once first"
     for base in kind.__mro__:
         if base in _CONVERTERS.get(method, {}):
-            if kind is base or kind.forward is base.forward:
+            changed = _overridden(kind, base)
+            if not changed:
                 return _CONVERTERS[method][base], ""
-            return None, f"it is a {base.__name__} with a forward of its own; register a converter for it"
+            return None, f"it is a {base.__name__} with a {changed} of its own; register a converter for it"
     return None, f"no converter is registered for {kind.__name__}; its weights stay point estimates"
+
+
+def _overridden(kind: type, base: type) -> str:
+    """Return a method by which a subclass computes something else than ``base``, or ``""``."""
+    harmless = {"__init__", "extra_repr", "reset_parameters"}
+    for cls in kind.__mro__[: kind.__mro__.index(base)]:
+        if cls.__module__.startswith("torch.nn"):
+            continue
+        for name, value in vars(cls).items():
+            if callable(value) and name not in harmless and callable(getattr(base, name, None)):
+                return name
+    return ""
 
 
 def own_parameters(module: nn.Module) -> int:
