@@ -5,10 +5,10 @@ import sys
 
 import torch
 import torch.distributed as dist
-from cases import METHODS, NETWORKS, build, targets
 from torch.nn.parallel import DistributedDataParallel
 
 import slimbayes as sb
+from cases import METHODS, NETWORKS, build, targets
 
 
 def loss_of(model, elbo, x, seed):

@@ -175,3 +175,13 @@ def test_a_wrong_value_is_named_with_a_remedy(case: str) -> None:
 @pytest.mark.parametrize("case", TYPES)
 def test_a_wrong_type_is_named_with_a_remedy(case: str) -> None:
     check(*TYPES[case], TypeError)
+
+
+def test_rows_of_the_table() -> None:
+    with pytest.raises(ValueError, match=r"`scale_prior`.*'half_cauchi'.*Did you mean 'half_cauchy'"):
+        sb.rank1(nn.Linear(3, 2), scale_prior="half_cauchi")
+    model = sb.rank1(nn.Linear(3, 2), members=2)
+    with pytest.raises(ValueError, match=r"`sample`.*0 to 1.*got 2"):
+        model.member(0, sample=2, draw=model.draw(2))
+    with pytest.raises(ValueError, match=r"`sample`.*-1"):
+        model.member(0, sample=-1)

@@ -5,10 +5,9 @@ Draws come from the same generator in another order, so stochastic passes are co
 
 import pytest
 import torch
-from cases import METHODS, NETWORKS, build, targets
 
 import slimbayes as sb
-
+from cases import METHODS, NETWORKS, build, targets
 
 pytestmark = pytest.mark.filterwarnings("ignore:The .grad attribute of a Tensor that is not a leaf:UserWarning")
 

@@ -409,3 +409,27 @@ def test_layers_that_are_bypassed_are_warned_of_once() -> None:
         model(x)
     model(x)  # a second warning would be an error here
     sb.rank1(Bypasses(), members=2, exclude="read")(x)
+
+
+def chain(layer: nn.Module) -> nn.Module:
+    return nn.Sequential(layer, nn.Linear(5, 2))
+
+
+def test_lazy_layers_are_left() -> None:
+    model = sb.rank1(chain(nn.LazyLinear(5)), members=2)
+    assert "lazy" in model.summary().left["0"]
+    assert model.summary().converted == ["1"]
+    with pytest.raises(ValueError, match=r"Cannot convert 0 \(LazyLinear\).*run the network once"):
+        sb.rank1(chain(nn.LazyLinear(5)), include="0")
+
+
+@pytest.mark.parametrize("norm", [torch.nn.utils.spectral_norm])
+def test_layers_with_a_hook_on_their_weight_are_left(norm) -> None:
+    model = sb.rank1(chain(norm(nn.Linear(3, 5))), members=2)
+    assert "hook" in model.summary().left["0"]
+
+
+def test_a_generator_of_names() -> None:
+    assert sb.rank1(chain(nn.Linear(3, 5)), include=(n for n in "1")).summary().converted == ["1"]
+    with pytest.raises(TypeError, match="`include`.*got 5"):
+        sb.rank1(chain(nn.Linear(3, 5)), include=5)

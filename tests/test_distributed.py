@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 import torch
+
 from cases import CASES
 
 # One pair of processes serves all cases, so they must not be spread over test workers.

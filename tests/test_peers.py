@@ -4,11 +4,11 @@ import copy
 
 import pytest
 import torch
-from cases import NestedResNet
 from torch import nn
 from torch.distributions import Cauchy, Normal, kl_divergence
 
 import slimbayes as sb
+from cases import NestedResNet
 
 
 def closed_form_kl(model, prior_std):

@@ -6,9 +6,9 @@ import pickle
 
 import pytest
 import torch
-from cases import BATCH, CASES, CLASSES, METHODS, NETWORKS, build, targets
 
 import slimbayes as sb
+from cases import BATCH, CASES, CLASSES, METHODS, NETWORKS, build, targets
 
 pytestmark = pytest.mark.parametrize(("method", "network"), CASES)
 

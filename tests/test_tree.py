@@ -283,3 +283,20 @@ def test_wrong_nests_are_named(case: str) -> None:
         call()
     for word in words:
         assert word in str(error.value)
+
+
+def test_as_many_logits_as_rows() -> None:
+    class Classifier(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.rnn, self.head = nn.RNN(2, 3), nn.Linear(3, 4)
+
+        def forward(self, x):
+            return self.head(self.rnn(x)[0][-1])
+
+    model, x = sb.rank1(Classifier(), members=4, batch_dim=1), torch.randn(5, 1, 2)
+    outputs = model(x, samples=0)
+    for k in range(4):
+        torch.testing.assert_close(outputs[k], model.member(k)(x), rtol=1e-5, atol=1e-6)
+    assert model.predict(torch.randn(5, 3, 2), batch_size=1).probs.shape == (3, 4)
+    assert model.predict(x, batch_size=1).batch_dim == 1

@@ -108,15 +108,16 @@ class BayesianModel(nn.Module):
         each = max(samples, 1)
         split = self.training and self.options["train_on"] == "split"
         rows = self.members * each * (-(-size // self.members) if split else size)
+        # Whose turn it is first is random, so that every member meets every example sooner or later.
+        first = torch.randint(self.members, (1,), device=self.device, generator=generator) if split else 0
         if split:
-            deal = self._dealt(each)
-            args, kwargs = tree.on_batch((args, kwargs), size, batch_dim, deal)
+            args, kwargs = tree.on_batch((args, kwargs), size, batch_dim, self._dealt(each, first))
         else:
             args, kwargs = tree.on_batch((args, kwargs), size, batch_dim, self._tiled(self.members * each))
         output = self._run(args, kwargs, samples, noise, rows, generator, draw)
         if split:
-            return tree.collect(output, self.members, each, size, batch_dim)
-        return tree.split_draws(output, self.members * each, rows, batch_dim)
+            return tree.collect(output, self.members, each, size, batch_dim, first, (args, kwargs))
+        return tree.split_draws(output, self.members * each, rows, batch_dim, (args, kwargs))
 
     def _run(
         self,
@@ -147,9 +148,9 @@ class BayesianModel(nn.Module):
 
         return repeat
 
-    def _dealt(self, samples: int) -> Any:
+    def _dealt(self, samples: int, first: int | Tensor) -> Any:
         def deal(x: Tensor, axis: int) -> Tensor:
-            dealt = tree.deal(x, axis, self.members)
+            dealt = tree.deal(x, axis, self.members, first)
             if samples == 1:
                 return dealt
             hands = dealt.unflatten(axis, (self.members, -1)).unsqueeze(axis + 1)
@@ -257,7 +258,7 @@ class BayesianModel(nn.Module):
             generator = Generator(self.device).manual_seed(seed)
         draws = predict_draws(self, args, kwargs, samples, batch_size, noise, generator, max_memory)
         reading = self.likelihood if likelihood is None else get_likelihood(likelihood)
-        return Prediction(draws, reading, self.members)
+        return Prediction(draws, reading, self.members, self.sampling.batch_dim)
 
     def member(
         self,
@@ -278,9 +279,17 @@ class BayesianModel(nn.Module):
         """
         if not 0 <= index < self.members:
             raise ValueError(f"Expected argument `index` to be from 0 to {self.members - 1}, but got {index}.")
+        if sample is not None:
+            check_count("sample", sample, 0)
         row = 0
         if draw is not None:
-            row = index * self._samples_of(draw) + (sample or 0)
+            samples = self._samples_of(draw)
+            if (sample or 0) >= samples:
+                raise ValueError(
+                    f"Expected argument `sample` to be from 0 to {samples - 1}, as `draw` has {samples} of each, "
+                    f"but got {sample}."
+                )
+            row = index * samples + (sample or 0)
         elif sample is not None or generator is not None:
             draw, row = self.draw((sample or 0) + 1, generator), index * ((sample or 0) + 1) + (sample or 0)
 

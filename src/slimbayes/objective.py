@@ -90,7 +90,7 @@ class ELBO:
         check_choice("objective", objective, OBJECTIVES)
         check_choice("member_kl", member_kl, ("sum", "mean"))
         if not callable(beta):
-            check_number("beta", beta)
+            check_number("beta", beta, low=0.0, or_low=True)
             if beta < 0:
                 raise ValueError(f"Expected argument `beta` to be 0 or more, but got {beta!r}. It weighs the KL.")
         wrappers = _unwrap(model)

@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from torch import nn
+from torch.nn.parameter import is_lazy
 
 from slimbayes.methods.conversion import Part
 
@@ -27,7 +28,7 @@ def count_parameters(module: nn.Module, running_statistics: bool = False) -> int
         >>> count_parameters(nn.BatchNorm1d(5)), count_parameters(nn.BatchNorm1d(5), running_statistics=True)
         (10, 20)
     """
-    count = sum(parameter.numel() for parameter in module.parameters())
+    count = sum(parameter.numel() for parameter in module.parameters() if not is_lazy(parameter))
     if running_statistics:
         count += sum(
             buffer.numel()
@@ -57,7 +58,7 @@ class Summary:
     def of(cls, model: BayesianModel) -> Summary:
         """Take the account of a model."""
         after = count_parameters(model.net)
-        trainable = sum(p.numel() for p in model.net.parameters() if p.requires_grad)
+        trainable = sum(p.numel() for p in model.net.parameters() if p.requires_grad and not is_lazy(p))
         return cls(model.parts, model.parameters_before, after, trainable)
 
     @property

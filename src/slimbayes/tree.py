@@ -24,7 +24,8 @@ class BatchAxis:
     Args:
         tensor: The input.
         dim: Its batch axis (negative counts from the end); None if it has none and all rows share it
-            (an attention mask, say).
+            (an attention mask, say). It may hold several entries for each example, as an attention mask of shape
+            (batch * heads, target, source) does.
 
     Example:
         >>> mask = BatchAxis(torch.ones(4, 4), dim=None)
@@ -142,16 +143,23 @@ def on_batch(tree: Any, size: int, batch_dim: int, change: Callable[[Tensor, int
             padded, lengths = pad_packed_sequence(leaf, batch_first=True)
             return pack_padded_sequence(change(padded, 0), change(lengths, 0), batch_first=True, enforce_sorted=False)
         tensor, axis = _placed(leaf, size, batch_dim)
-        return tensor if axis is None else change(tensor, axis)
+        return tensor if axis is None else _by_example(tensor, axis, size, change)
 
     return map_leaves(one, tree)
+
+
+def _by_example(x: Tensor, axis: int, size: int, change: Callable[[Tensor, int], Tensor]) -> Tensor:
+    """Apply ``change`` to examples, which may be several entries each, such as an attention mask for each head."""
+    if x.shape[axis] == size:
+        return change(x, axis)
+    return change(x.unflatten(axis, (size, -1)), axis).flatten(axis, axis + 1)
 
 
 def _placed(leaf: Tensor | BatchAxis, size: int, batch_dim: int) -> tuple[Tensor, int | None]:
     """Return a tensor and its batch axis, declared or found by its size."""
     if not isinstance(leaf, BatchAxis):
         return leaf, axis_of(leaf, size, batch_dim)
-    if leaf.dim is not None and leaf.tensor.shape[leaf.dim] != size:
+    if leaf.dim is not None and leaf.tensor.shape[leaf.dim] % size:
         raise ValueError(
             f"Expected the batch of {size} on axis {leaf.dim} of an input, as its BatchAxis says, but got shape "
             f"{tuple(leaf.tensor.shape)}. Check its `dim`, and that all inputs have the same batch size."
@@ -169,7 +177,9 @@ def narrow(tree: Any, begin: int, end: int, size: int, batch_dim: int) -> Any:
         if isinstance(leaf, PackedSequence):
             return on_batch(leaf, size, batch_dim, lambda x, axis: x.narrow(axis, begin, end - begin))
         tensor, axis = _placed(leaf, size, batch_dim)
-        return BatchAxis(tensor if axis is None else tensor.narrow(axis, begin, end - begin), axis)
+        if axis is not None:
+            tensor = _by_example(tensor, axis, size, lambda x, axis: x.narrow(axis, begin, end - begin))
+        return BatchAxis(tensor, axis)
 
     return map_leaves(one, tree)
 

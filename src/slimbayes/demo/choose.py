@@ -14,8 +14,13 @@ __all__ = ["GRID", "choose"]
 GRID: dict[str, dict[str, list[Any]]] = {
     "plain": {"weight_decay": [0.0, 0.01, 0.1, 1.0]},
     "batch_ensemble": {"init_spread": [0.1, 0.5, 1.0], "weight_decay": [0.0, 0.1]},
-    "rank1": {"init_spread": [0.1, 0.5, 1.0], "prior_std": [0.1, 0.3]},
-    "rank1_cauchy": {"init_spread": [0.1, 0.5, 1.0], "prior_std": [0.01, 0.1], "dropout_rate": [1e-6]},
+    "rank1": {"init_spread": [0.1, 0.5, 1.0], "weight_decay": [0.0, 0.1], "prior_std": [0.1, 0.3]},
+    "rank1_cauchy": {
+        "init_spread": [0.1, 0.5, 1.0],
+        "weight_decay": [0.0, 0.1],
+        "prior_std": [0.01, 0.1],
+        "dropout_rate": [1e-6],
+    },
 }
 
 

@@ -66,11 +66,12 @@ class FactorOptions:
     def __post_init__(self) -> None:
         check_count("members", self.members, 1, "Give the number of mixture components, such as 4.")
         check_count("rank", self.rank, 1, "Give the number of rank-1 terms; the papers use 1.")
+        self.members, self.rank = int(self.members), int(self.rank)  # NumPy's integers cannot be written as JSON
         check_choice("prior_scale", self.prior_scale, ("fixed", "trainable"))
         check_choice("factors", self.factors, FACTORS)
         check_choice("init", self.init, INITS)
         check_choice("perturbation", self.perturbation, PERTURBATIONS)
-        check_number("init_spread", self.init_spread, low=-1e-12)
+        check_number("init_spread", self.init_spread, low=0.0, or_low=True)
         check_number("dropout_rate", self.dropout_rate, 0.0, 1.0, "It sets the initial scale; try 1e-3.")
         if self.clip is not None:
             check_number("clip", self.clip, low=0.0, remedy="The reference uses 10.")

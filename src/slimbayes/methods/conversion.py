@@ -7,8 +7,10 @@ from dataclasses import dataclass, field
 from fnmatch import fnmatchcase
 from typing import Any
 
-from torch import nn
+from torch import Tensor, nn
+from torch.nn.modules.lazy import LazyModuleMixin
 from torch.nn.modules.linear import NonDynamicallyQuantizableLinear
+from torch.nn.parameter import is_lazy
 from torch.nn.utils import parametrize
 
 __all__ = ["Conversion", "Converter", "Selector", "convert", "register_converter"]
@@ -93,6 +95,18 @@ def matches(selector: Selector, name: str, module: nn.Module) -> bool:
     return any(matches(one, name, module) for one in selector)
 
 
+def _as_selector(argument: str, selector: Selector) -> Selector:
+    """Return a selector that can be read more than once, or raise for what is none."""
+    if selector is None or isinstance(selector, str) or callable(selector):
+        return selector
+    if not isinstance(selector, Iterable):
+        raise TypeError(
+            f"Expected argument `{argument}` to be a name pattern, a class, a predicate on (name, module) or a list of "
+            f"them, but got {selector!r}."
+        )
+    return [_as_selector(argument, one) for one in selector]
+
+
 def _is_a(module: nn.Module, kind: type[nn.Module]) -> bool:
     # An attention's out_proj is a Linear in name only: nobody who picks Linear means it.
     hidden = isinstance(module, NonDynamicallyQuantizableLinear) and kind is nn.Linear
@@ -123,8 +137,10 @@ def find_converter(method: str, module: nn.Module) -> tuple[Converter | None, st
             None,
             "its weight is parametrized; call torch.nn.utils.parametrize.remove_parametrizations first",
         )
-    if isinstance(module, nn.modules.lazy.LazyModuleMixin) and module.has_uninitialized_params():
+    if _is_lazy(module):
         return None, "it is lazy and has no weights yet; run the network once first"
+    if isinstance(getattr(module, "weight", None), Tensor) and "weight" not in module._parameters:
+        return None, "its weight is computed by a hook (weight_norm, spectral_norm, pruning); remove that first"
     for base in kind.__mro__:
         if base in _CONVERTERS.get(method, {}):
             changed = _overridden(kind, base)
@@ -146,14 +162,18 @@ def _overridden(kind: type, base: type) -> str:
     return ""
 
 
+def _is_lazy(module: nn.Module) -> bool:
+    return isinstance(module, LazyModuleMixin) and module.has_uninitialized_params()
+
+
 def own_parameters(module: nn.Module) -> int:
     """Return the number of parameters that a module holds itself, not in its children."""
-    return sum(p.numel() for p in module.parameters(recurse=False))
+    return sum(p.numel() for p in module.parameters(recurse=False) if not is_lazy(p))
 
 
 def all_parameters(module: nn.Module) -> int:
     """Return the number of parameters of a module and its children, tied ones once."""
-    return sum(p.numel() for p in module.parameters())
+    return sum(p.numel() for p in module.parameters() if not is_lazy(p))
 
 
 def convert(
@@ -177,6 +197,7 @@ def convert(
     """
     if not isinstance(net, nn.Module):
         raise TypeError(f"Expected argument `net` to be a torch.nn.Module, but got {type(net).__name__}.")
+    include, exclude = _as_selector("include", include), _as_selector("exclude", exclude)
     _check_patterns("include", include, net)
     _check_patterns("exclude", exclude, net)
     # A holder, so that the root can be replaced like any other module.
@@ -184,7 +205,7 @@ def convert(
     result = Conversion(holder["net"], all_parameters(net))
     inside: set[int] = set()
     for name, module in list(holder["net"].named_modules()):
-        if id(module) in inside or (own_parameters(module) == 0 and not _known(method, module)):
+        if id(module) in inside or not (own_parameters(module) or _known(method, module) or _is_lazy(module)):
             continue
         before = all_parameters(module) if _known(method, module) else own_parameters(module)
         part = Part(name, type(module).__name__, False, "", before)
@@ -230,13 +251,21 @@ def _why_left(
     reason = unable or veto(module)
     # A class, predicate or subtree may well cover norms and embeddings that are left by default; what has
     # no converter, or is asked for by its very name, has been chosen.
-    chosen = _by_name(include, name) or (unable and not isinstance(include, str) and include is not None)
-    if reason and chosen:
+    if reason and (_by_name(include, name) or (unable and _by_kind(include, name, module))):
         raise ValueError(
             f"Cannot convert {name or 'the root module'} ({type(module).__name__}), which `include` asks for: "
             f"{reason}. Leave it out of `include`, or put it into `exclude`."
         )
     return reason
+
+
+def _by_kind(selector: Selector, name: str, module: nn.Module) -> bool:
+    """Tell whether a class or a predicate picks this module."""
+    if selector is None or isinstance(selector, str):
+        return False
+    if callable(selector):
+        return matches(selector, name, module)
+    return any(_by_kind(one, name, module) for one in selector)
 
 
 def _by_name(selector: Selector, name: str) -> bool:
