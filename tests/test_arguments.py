@@ -125,7 +125,7 @@ VALUES = {
     "unknown likelihood": (lambda: elbo(likelihood="bernouli"), ["`likelihood`", "'bernouli'", "Did you mean"]),
     "likelihood class": (lambda: elbo(likelihood=sb.Gaussian), ["`likelihood`", "Gaussian", "'gaussian'"]),
     "unknown member_kl": (lambda: elbo(member_kl="average"), ["`member_kl`", "'average'", "'mean'"]),
-    "beta=-1": (lambda: elbo(beta=-1.0), ["`beta`", "-1.0", "0 or more"]),
+    "beta=-1": (lambda: elbo(beta=-1.0), ["`beta`", "-1.0", "at least 0"]),
     "beta='linear'": (lambda: elbo(beta="linear"), ["`beta`", "'linear'"]),
     "averaged function": (
         lambda: elbo(likelihood=lambda o, t: o.sum(-1), objective="marginal_probs"),

@@ -107,16 +107,14 @@ def test_noisy_steps_on_minibatches_find_the_exact_posterior(regression, members
     x, y = regression
     model = convert(members)
     elbo = sb.ELBO(model, num_data=DATA, likelihood=sb.Gaussian(noise=NOISE), member_kl=member_kl)
-    batch, steps = DATA // 4, 400
+    batch, epochs = DATA // 4, 100
     optimiser = torch.optim.Adam(model.param_groups(lr=0.05))
-    schedule = torch.optim.lr_scheduler.CosineAnnealingLR(optimiser, steps)
-    for step in range(steps):
-        start = step * batch % DATA
-        order = torch.randperm(DATA) if start == 0 else order
-        rows = order[start : start + batch]
-        optimiser.zero_grad()
-        elbo(model(x[rows], samples=512), y[rows]).backward()
-        optimiser.step()
+    schedule = torch.optim.lr_scheduler.CosineAnnealingLR(optimiser, epochs)
+    for _ in range(epochs):
+        for rows in torch.randperm(DATA).split(batch):
+            optimiser.zero_grad()
+            elbo(model(x[rows], samples=512), y[rows]).backward()
+            optimiser.step()
         schedule.step()
     assert_posterior(model, *exact_posterior(x, y, strength), error=0.02)
 

@@ -338,6 +338,9 @@ def test_point_masses():
     np.testing.assert_allclose(loc.grad, [-1 / 0.26, 1 / 0.26], rtol=1e-12)  # 2 y / (b^2 + y^2)
     assert kl_divergence(Delta(loc), Delta(loc + 1)).tolist() == [0.0, 0.0]
     assert kl_divergence(td.Normal(loc, 1.0), Delta(loc)).tolist() == [math.inf, math.inf]
+    for prior in (td.HalfCauchy(1.0), td.LogNormal(0.0, 1.0), InverseGamma().distribution(*double(0.0, 1.0))):
+        assert kl_divergence(Delta(-loc), prior).tolist() == [math.inf, math.inf]
+        assert kl_divergence(Delta(loc), prior).tolist() == (-prior.log_prob(loc)).tolist()
     assert Delta(loc).mean.tolist() == [0.5, 1.5]
     assert Delta(loc).variance.tolist() == [0.0, 0.0]
 

@@ -226,7 +226,10 @@ def kl_divergence(
         tensor(0.2231)
     """
     if isinstance(q, Delta):
-        return torch.zeros_like(q.loc) if isinstance(p, Delta) else -p.log_prob(q.loc)
+        if isinstance(p, Delta):
+            return torch.zeros_like(q.loc)
+        # Positive laws of torch give a negative value a density, or NaN.
+        return torch.where(p.support.check(q.loc), -p.log_prob(q.loc), math.inf)  # type: ignore[union-attr]
     if isinstance(p, Delta):
         return torch.full(torch.broadcast_shapes(q.batch_shape, p.batch_shape), math.inf).to(p.loc)
     q = _full_precision(q)

@@ -90,9 +90,7 @@ class ELBO:
         check_choice("objective", objective, OBJECTIVES)
         check_choice("member_kl", member_kl, ("sum", "mean"))
         if not callable(beta):
-            check_number("beta", beta, low=0.0, or_low=True)
-            if beta < 0:
-                raise ValueError(f"Expected argument `beta` to be 0 or more, but got {beta!r}. It weighs the KL.")
+            check_number("beta", beta, low=0.0, or_low=True, remedy="It weighs the KL; 1 is the ELBO.")
         wrappers = _unwrap(model)
         self.model: BayesianModel = wrappers[-1]
         self.num_data, self.objective, self.member_kl = num_data, objective, member_kl

@@ -1,0 +1,109 @@
+"""The demo, its data and its table."""
+
+import json
+
+import pytest
+import torch
+from typer.testing import CliRunner
+
+from slimbayes.cli.app import app
+from slimbayes.demo import METHODS, run
+from slimbayes.demo.digits import CORRUPTIONS, corrupt, load_digits
+from slimbayes.demo.table import table
+
+
+@pytest.fixture(scope="module")
+def results():
+    return run(["plain", "rank1"], seeds=2, epochs=1)
+
+
+def test_digits_are_dealt_out_without_overlap():
+    digits = load_digits()
+    parts = [digits.train, digits.validation, digits.test]
+    assert [len(images) for images, _ in parts] == [1000, 297, 500]
+    images = torch.cat([images for images, _ in parts]).flatten(1)
+    assert len(images.unique(dim=0)) == 1797  # no two digits of the set are the same
+    assert torch.cat([labels for _, labels in parts]).bincount().tolist() == [
+        178,
+        182,
+        177,
+        183,
+        181,
+        182,
+        181,
+        179,
+        174,
+        180,
+    ]
+
+
+@pytest.mark.parametrize("kind", CORRUPTIONS)
+def test_corruptions_grow_with_severity_and_repeat(kind):
+    images = load_digits().test[0]
+    distances = [(corrupt(images, kind, s) - images).square().mean().item() for s in range(1, 6)]
+    assert distances == sorted(distances)
+    assert distances[0] > 0
+    assert torch.equal(corrupt(images, kind, 3), corrupt(images, kind, 3))
+    assert corrupt(images, kind, 5).min() >= 0
+    assert corrupt(images, kind, 5).max() <= 1
+
+
+def test_results_say_where_they_come_from(results):
+    assert results["settings"] == {
+        "methods": {"plain": METHODS["plain"][1], "rank1": METHODS["rank1"][1]},
+        "members": 4,
+        "samples": 4,
+        "seeds": 2,
+        "epochs": 1,
+        "part": "test",
+    }
+    assert results["versions"]["torch"] == torch.__version__
+    assert results["hardware"]["cores"] >= 1
+    assert [(r["method"], r["seed"]) for r in results["results"]] == [
+        ("plain", 0),
+        ("plain", 1),
+        ("rank1", 0),
+        ("rank1", 1),
+    ]
+
+
+def test_a_run_can_be_repeated(results):
+    again = run(["rank1"], seeds=1, epochs=1)["results"][0]
+    assert {**again, "seconds": 0} == {**results["results"][2], "seconds": 0}
+
+
+def test_the_table_has_means_and_standard_errors_over_seeds(results):
+    a, b = (r["clean"]["nll"] for r in results["results"][:2])
+    row = table(results).splitlines()[1]
+    assert f"{(a + b) / 2:.3f} ± {abs(a - b) / 2:.3f}" in row
+    assert table(results, markdown=True).count("\n") == 3
+
+
+def test_command_line(tmp_path):
+    out = tmp_path / "new" / "demo.json"
+    arguments = ["demo", "--methods", "plain", "--seeds", "1", "--epochs", "1", "--out", str(out)]
+    outcome = CliRunner().invoke(app, arguments)
+    assert outcome.exit_code == 0
+    assert "the plain network" in outcome.stdout
+    assert json.loads(out.read_text())["results"][0]["parameters"] == 38_282
+    printed = CliRunner().invoke(app, [*arguments, "--json"])
+    assert json.loads(printed.stdout)["settings"]["epochs"] == 1
+
+
+@pytest.mark.parametrize(
+    ("arguments", "words"),
+    [
+        (["--methods", "rank2"], ["`methods`", "'rank2'", "'rank1'"]),
+        (["--out", "/proc/none/demo.json"], ["/proc/none"]),
+    ],
+)
+def test_errors_are_said_before_training(arguments, words):
+    outcome = CliRunner().invoke(app, ["demo", *arguments])
+    assert outcome.exit_code == 2
+    assert all(word in outcome.stderr for word in words)
+
+
+def test_help_teaches():
+    text = CliRunner().invoke(app, ["demo", "--help"]).stdout
+    assert "Example" in text
+    assert "--seeds" in text

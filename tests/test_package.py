@@ -1,0 +1,47 @@
+"""What is installed, and what importing it costs."""
+
+import subprocess
+import sys
+import tomllib
+from importlib import metadata, resources
+from pathlib import Path
+
+import slimbayes as sb
+
+ROOT = Path(__file__).parent.parent
+PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
+
+
+def test_core_dependencies():
+    names = {requirement.split(">")[0] for requirement in PROJECT["dependencies"]}
+    assert names == {"torch", "numpy", "safetensors"}
+    assert set(PROJECT["optional-dependencies"]) == {"train", "sklearn", "report", "cluster", "all", "dev"}
+
+
+def test_importing_the_package_imports_no_extra():
+    code = "import sys, slimbayes; print(*sys.modules)"
+    loaded = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout.split()
+    assert not {"sklearn", "matplotlib", "typer", "transformers", "scipy"} & set(loaded)
+
+
+def test_the_package_is_typed_and_licensed():
+    assert resources.files("slimbayes").joinpath("py.typed").is_file()
+    assert metadata.metadata("slimbayes")["License-Expression"] == "Apache-2.0"
+    assert metadata.version("slimbayes") == sb.__version__
+
+
+def test_files_stay_small():
+    lines = sorted(len(path.read_text().splitlines()) for path in (ROOT / "src").rglob("*.py"))
+    assert lines[-1] <= 600
+    assert lines[len(lines) // 2] <= 150
+
+
+def test_constraints_pin_every_direct_dependency():
+    pinned = {
+        line.split("==")[0].lower() for line in (ROOT / "constraints.txt").read_text().splitlines() if "==" in line
+    }
+    wanted = [*PROJECT["dependencies"], *PROJECT["optional-dependencies"]["dev"]]
+    for extra in ("train", "sklearn", "report"):
+        wanted += PROJECT["optional-dependencies"][extra]
+    names = {requirement.split(">")[0].split("[")[0].lower() for requirement in wanted} - {"slimbayes"}
+    assert names <= pinned
