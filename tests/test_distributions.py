@@ -13,7 +13,7 @@ from scipy import integrate, special, stats
 from torch import distributions as td
 
 from slimbayes.distributions import Delta, Horseshoe, kl_divergence, scaled_exponential_integral
-from slimbayes.families import InverseGamma
+from slimbayes.families import HalfCauchy, InverseGamma, LogNormal
 
 
 def double(*values):
@@ -338,7 +338,8 @@ def test_point_masses():
     np.testing.assert_allclose(loc.grad, [-1 / 0.26, 1 / 0.26], rtol=1e-12)  # 2 y / (b^2 + y^2)
     assert kl_divergence(Delta(loc), Delta(loc + 1)).tolist() == [0.0, 0.0]
     assert kl_divergence(td.Normal(loc, 1.0), Delta(loc)).tolist() == [math.inf, math.inf]
-    for prior in (td.HalfCauchy(1.0), td.LogNormal(0.0, 1.0), InverseGamma().distribution(*double(0.0, 1.0))):
+    for family in (HalfCauchy(), LogNormal(), InverseGamma()):
+        prior = family.distribution(*double(0.0, 1.0))
         assert kl_divergence(Delta(-loc), prior).tolist() == [math.inf, math.inf]
         assert kl_divergence(Delta(loc), prior).tolist() == (-prior.log_prob(loc)).tolist()
     assert Delta(loc).mean.tolist() == [0.5, 1.5]
