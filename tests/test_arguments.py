@@ -69,6 +69,18 @@ VALUES = {
         ["`perturbation`", "'additive'", "'multiplicative'"],
     ),
     "unknown prior_scale": (lambda: rank1(prior_scale="learned"), ["`prior_scale`", "'learned'", "'trainable'"]),
+    "positive prior under points": (
+        lambda: rank1(family="delta", prior_family="half_cauchy"),
+        ["`prior_family`", "'half_cauchy'", "infinite"],
+    ),
+    "light tails under a Cauchy": (
+        lambda: rank1(family="cauchy", prior_family="normal"),
+        ["`prior_family`", "'normal'", "infinite", "'student_t'"],
+    ),
+    "a prior that would shrink onto points": (
+        lambda: rank1(family="delta", prior_family="normal", prior_scale="trainable"),
+        ["`prior_scale`", "'trainable'", "inverse_gamma"],
+    ),
     "scale_prior of a Cauchy": (
         lambda: rank1(family="cauchy", scale_prior="half_cauchy"),
         ["`prior_family`", "'cauchy'", "prior_scale='trainable'"],

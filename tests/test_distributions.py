@@ -12,7 +12,8 @@ import torch
 from scipy import integrate, special, stats
 from torch import distributions as td
 
-from slimbayes.distributions import Delta, Horseshoe, kl_divergence, scaled_exponential_integral
+from slimbayes.distributions import Delta, Horseshoe, scaled_exponential_integral
+from slimbayes.divergence import kl_divergence
 from slimbayes.families import HalfCauchy, InverseGamma, LogNormal
 
 

@@ -4,7 +4,7 @@ import pytest
 import torch
 from torch import nn
 
-from slimbayes.distributions import kl_divergence
+from slimbayes.divergence import kl_divergence
 from slimbayes.families import get_family
 from slimbayes.layers import Factor, Rank1Conv1d, Rank1Conv2d, Rank1Linear, Rank1LSTM
 

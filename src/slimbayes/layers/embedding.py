@@ -8,7 +8,7 @@ from torch import Generator, Tensor, nn
 from torch import distributions as td
 
 from slimbayes._checks import check_count, check_number
-from slimbayes.distributions import kl_divergence
+from slimbayes.divergence import kl_divergence
 from slimbayes.families import Normal
 from slimbayes.layers.base import BayesianLayer, Pick, Stochastic, plain_base
 from slimbayes.layers.rank1 import become_plain

@@ -9,8 +9,8 @@ from torch import Generator, Tensor, nn
 from torch import distributions as td
 
 from slimbayes._checks import check_choice, check_count, check_number
-from slimbayes.distributions import kl_divergence
-from slimbayes.families import FAMILIES, Family, get_family
+from slimbayes.divergence import kl_divergence
+from slimbayes.families import FAMILIES, Cauchy, Family, Normal, StudentT, get_family
 from slimbayes.layers.base import Stochastic
 from slimbayes.priors import Prior, inverse_softplus, softplus_scale
 from slimbayes.sampling import Sampling
@@ -32,8 +32,9 @@ class FactorOptions:
             ``"delta"``, or a ``Family`` with parameters, such as ``StudentT(df=5)``.
         prior_mean: Location of the prior; None for the neutral value (1, or 0 if additive).
         prior_std: Scale of the prior.
-        prior_family: Law of the prior; None for that of the posterior. Also ``"half_cauchy"`` (for
-            log-normal factors) and ``"horseshoe"``. The delta family has no KL unless one is given.
+        prior_family: Law of the prior; None for that of the posterior. Also ``"horseshoe"``, and for log-normal
+            factors ``"half_cauchy"`` and ``"inverse_gamma"``, which start at 0 whatever ``prior_mean`` is. The
+            delta family has no KL unless one is given.
         prior_scale: ``"fixed"`` or ``"trainable"`` (one scale for each factor vector).
         scale_prior: None, ``"half_cauchy"`` or ``"inverse_gamma"``, see ``Prior``.
         factors: Perturb the layer's ``"input"``, its ``"output"``, or ``"both"``.
@@ -93,7 +94,7 @@ class FactorOptions:
                 f"Expected argument `family` to be one of {able}, but got {family.name!r}, which can only be "
                 "a prior. Give it as `prior_family`."
             )
-        if prior.positive and not family.positive and family.random:
+        if prior.positive and not family.positive:
             raise ValueError(
                 f"Expected argument `prior_family` to cover negative values, as the posterior family "
                 f"{family.name!r} does, but got {prior.name!r}: the KL would be infinite. "
@@ -103,6 +104,23 @@ class FactorOptions:
             raise ValueError(
                 f"Expected argument `prior_family` to have some spread under family={family.name!r}, but got "
                 "'delta': the KL would be infinite. Leave it out, or use family='delta' too."
+            )
+        heavy = isinstance(family, Cauchy) or (isinstance(family, StudentT) and family.df <= 2)
+        marginal = self.scale_prior is not None and self.prior_scale == "fixed"
+        if heavy and type(prior) is Normal and not marginal:
+            raise ValueError(
+                f"Expected argument `prior_family` to have tails as heavy as family={family.name!r}, but got "
+                f"{prior.name!r}: the KL would be infinite. Use 'cauchy' or 'student_t'."
+            )
+        if (
+            not family.random
+            and prior.random
+            and self.prior_scale == "trainable"
+            and self.scale_prior != "inverse_gamma"
+        ):
+            raise ValueError(
+                "Expected argument `prior_scale` to be 'fixed' with family='delta', but got 'trainable': a prior that "
+                "shrinks onto a point has no best scale. Give it scale_prior='inverse_gamma', or a random family."
             )
         if family.positive and self.init == "sign":
             raise ValueError(
@@ -270,9 +288,7 @@ class Factor(Stochastic, nn.Module):
 
     def kl(self) -> Tensor:
         r"""Return :math:`KL(q_k \| p)` summed over elements (Eq. 2): shape ``(members,)``."""
-        # A sum over thousands of elements is beyond half precision, as are some samplers.
-        loc, scale = (x.float() if x.dtype in (torch.float16, torch.bfloat16) else x for x in (self.loc, self.scale))
-        divergence = kl_divergence(self.family.distribution(loc, scale), self.prior.distribution(loc))
+        divergence = kl_divergence(self.distribution, self.prior.distribution(self.loc))
         return divergence.flatten(1).sum(1)
 
     def extra_repr(self) -> str:
