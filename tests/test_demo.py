@@ -11,8 +11,10 @@ from slimbayes.demo import METHODS, run
 from slimbayes.demo.digits import CORRUPTIONS, corrupt, load_digits
 from slimbayes.demo.table import table
 
+pytestmark = pytest.mark.xdist_group("demo")
 
-@pytest.fixture(scope="module")
+
+@pytest.fixture(scope="session")
 def results():
     return run(["plain", "rank1"], seeds=2, epochs=1)
 

@@ -15,7 +15,7 @@ pytestmark = pytest.mark.xdist_group("ddp")
 WORKER = Path(__file__).parent / "ddp_worker.py"
 
 
-@pytest.fixture(scope="module")
+@pytest.fixture(scope="session")
 def results(tmp_path_factory):
     folder = tmp_path_factory.mktemp("ddp")
     environment = {**os.environ, "OMP_NUM_THREADS": "1", "GLOO_SOCKET_IFNAME": "lo"}
