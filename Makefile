@@ -2,30 +2,37 @@
 PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
-# torch's threads fight over the cores as soon as anything else runs, so tests use one each.
+PIP := $(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt
+# torch's threads fight over the cores as soon as anything else runs, so each process uses one.
 export OMP_NUM_THREADS ?= 1
 
 .PHONY: demo test slow lint types clean
 
-demo: $(VENV)/installed
+demo: $(VENV)/for-use
 	$(BIN)/slimbayes demo
 
-test: $(VENV)/installed
+test: $(VENV)/for-development
 	$(BIN)/python -m pytest -n 2 --dist loadgroup -m "not slow"
 
-slow: $(VENV)/installed
+slow: $(VENV)/for-development
 	$(BIN)/python -m pytest -n 2 --dist loadgroup -m slow
 
-lint: $(VENV)/installed
+lint: $(VENV)/for-development
 	$(BIN)/ruff format --check .
 	$(BIN)/ruff check .
 
-types: $(VENV)/installed
+types: $(VENV)/for-development
 	$(BIN)/mypy
 
-$(VENV)/installed: pyproject.toml constraints.txt
+$(BIN)/python:
 	$(PYTHON) -m venv $(VENV)
-	$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt -e ".[dev]"
+
+$(VENV)/for-use: pyproject.toml constraints.txt | $(BIN)/python
+	$(PIP) -e ".[all]"
+	touch $@
+
+$(VENV)/for-development: pyproject.toml constraints.txt | $(BIN)/python
+	$(PIP) -e ".[dev]"
 	touch $@
 
 clean:
