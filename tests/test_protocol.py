@@ -40,6 +40,15 @@ def test_draws_are_member_major(method, network):
             torch.testing.assert_close(_plain(folded, x), outputs[2 * k + s], rtol=1e-4, atol=1e-5)
 
 
+def test_a_member_folds_the_draw_of_a_shared_pass_under_the_same_generator(method, network):
+    model, x = build(method, network)
+    model.eval()
+    outputs = model(x, noise="shared", generator=seeded())
+    for k in range(model.members):
+        folded = model.member(k, generator=seeded())
+        torch.testing.assert_close(_plain(folded, x), outputs[k], rtol=1e-4, atol=1e-5)
+
+
 def _plain(net, x):
     with torch.no_grad():
         return net(x)
