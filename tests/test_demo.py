@@ -1,6 +1,7 @@
 """The demo, its data and its table."""
 
 import json
+from pathlib import Path
 
 import pytest
 import torch
@@ -11,12 +12,23 @@ from slimbayes.demo import METHODS, run
 from slimbayes.demo.digits import CORRUPTIONS, corrupt, load_digits
 from slimbayes.demo.table import table
 
+ROOT = Path(__file__).parent.parent
 pytestmark = pytest.mark.xdist_group("demo")
 
 
 @pytest.fixture(scope="session")
 def results():
     return run(["plain", "rank1"], seeds=2, epochs=1)
+
+
+def test_options_are_those_that_validation_chose():
+    choice = json.loads((ROOT / "experiments" / "results" / "demo-choice.json").read_text())
+    assert {name: options for name, (_, options) in METHODS.items()} == {
+        name: best["options"] for name, best in choice["best"].items()
+    }
+    for name, best in choice["best"].items():
+        trials = [trial["nll"] for trial in choice["trials"] if name in trial["settings"]["methods"]]
+        assert best["nll"] == min(trials)
 
 
 def test_digits_are_dealt_out_without_overlap():
