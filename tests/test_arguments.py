@@ -81,6 +81,13 @@ VALUES = {
         lambda: rank1(family="delta", prior_family="normal", prior_scale="trainable"),
         ["`prior_scale`", "'trainable'", "inverse_gamma"],
     ),
+    "trainable prior of points": (
+        lambda: sb.batch_ensemble(nn.Linear(3, 2), prior_scale="trainable"),
+        ["`prior_scale`", "'trainable'"],
+    ),
+    "prior-only families are no choice": (lambda: rank1(family="gaussian"), ["`family`", "'gaussian'", "'normal'"]),
+    "a converted network": (lambda: sb.rank1(rank1()), ["`net`", "converted already", "member(0)"]),
+    "no weights": (lambda: sb.rank1(nn.ReLU()), ["`net`", "no module has weights"]),
     "scale_prior of a Cauchy": (
         lambda: rank1(family="cauchy", scale_prior="half_cauchy"),
         ["`prior_family`", "'cauchy'", "prior_scale='trainable'"],

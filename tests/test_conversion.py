@@ -405,7 +405,7 @@ def test_layers_that_are_bypassed_are_warned_of_once() -> None:
             return F.linear(self.used(x), self.read.weight)
 
     model, x = sb.rank1(Bypasses(), members=2), torch.randn(4, 3)
-    with pytest.warns(UserWarning, match=r"never called them: read\..*exclude them"):
+    with pytest.warns(UserWarning, match=r"did not call them: read\..*exclude them"):
         model(x)
     model(x)  # a second warning would be an error here
     sb.rank1(Bypasses(), members=2, exclude="read")(x)

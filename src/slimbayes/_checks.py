@@ -36,7 +36,7 @@ def check_number(
     or_low: bool = False,
 ) -> None:
     """Raise unless ``value`` is a finite number between ``low`` and ``high``, neither of them unless ``or_low``."""
-    number = not isinstance(value, bool) and isinstance(value, (int, float)) and math.isfinite(value)
+    number = not isinstance(value, bool) and isinstance(value, numbers.Real) and math.isfinite(value)
     if not number or not (low < value < high or (or_low and value == low)):
         bound = "at least" if or_low else "above"
         upper = "" if high == math.inf else f" and below {high:g}"

@@ -42,7 +42,7 @@ def predict_draws(
     members, size = model.members, tree.batch_size((args, kwargs), model.sampling.batch_dim)
     if size == 0:
         raise ValueError("Expected a batch of at least one example, but got an empty one.")
-    with _evaluating(model), torch.no_grad():
+    with evaluating(model), torch.no_grad():
         each = max(samples, 1)
         if batch_size is None:
             rows = max_memory // _bytes_per_row(model, args, kwargs, size)
@@ -90,7 +90,8 @@ def _check_no_nan(inputs: Any) -> None:
 
 
 @contextmanager
-def _evaluating(model: nn.Module) -> Iterator[None]:
+def evaluating(model: nn.Module) -> Iterator[None]:
+    """Put a model into evaluation mode for a while, and every module back into its own."""
     modes = {module: module.training for module in model.modules()}
     model.eval()
     try:

@@ -292,7 +292,8 @@ def get_family(spec: str | dict[str, Any] | Family, argument: str = "family", **
     if isinstance(spec, dict):
         parameters = {**spec, **parameters}
         spec = parameters.pop("name", None)
-    check_choice(argument, spec, FAMILIES)
+    names = [name for name, law in FAMILIES.items() if law.posterior or argument != "family" or name == spec]
+    check_choice(argument, spec, names)
     family = FAMILIES[spec]  # type: ignore[index]
     known = list(family.__dataclass_fields__)
     if not parameters.keys() <= set(known):

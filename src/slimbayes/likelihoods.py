@@ -113,7 +113,11 @@ class Categorical(Likelihood):
             _check_shape(targets, shape, "Floating-point targets are probabilities; class numbers must be integers.")
             _check_range(targets, 0, 1, "They are probabilities of the classes.")
             return _per_example((log_probs * targets.movedim(class_dim, -1)).sum(-1))
-        _check_shape(targets, log_probs.shape[1:-1], "Outputs are (draws, batch, *, classes): pass model(x).")
+        _check_shape(
+            targets,
+            log_probs.shape[1:-1],
+            "Outputs are (draws, batch, *, classes): pass model(x). One-hot targets: .float().",
+        )
         keep = targets != self.ignore_index
         index = targets.where(keep, 0).long()
         remedy = f"Check the labels, or give the network an output for each class. To ignore some: {self.ignore_index}."

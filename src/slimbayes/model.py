@@ -4,7 +4,7 @@
 read the shared ``Sampling`` state and draw their factors, and comes back with the draws split off.
 """
 
-import copy
+import inspect
 import warnings
 from collections.abc import Iterator
 from pathlib import Path
@@ -15,11 +15,12 @@ from torch import Generator, Tensor, nn
 
 from slimbayes import tree
 from slimbayes._checks import check_choice, check_count
+from slimbayes.checking import check_rows
 from slimbayes.chunks import MAX_MEMORY, predict_draws
 from slimbayes.layers.base import BayesianLayer, Stochastic, share_sampling
 from slimbayes.layers.transformer import close_fast_paths, undo_patches
 from slimbayes.likelihoods import Likelihood, get_likelihood
-from slimbayes.methods.conversion import Conversion, replace
+from slimbayes.methods.conversion import Conversion, copy_of, replace
 from slimbayes.prediction import Prediction
 from slimbayes.priors import Prior
 from slimbayes.sampling import Sampling, check_sampling, generator_for
@@ -36,7 +37,7 @@ class BayesianModel(nn.Module):
         members: Mixture components K.
         method: Name of the method that made it.
         options: The method's options as JSON values.
-        likelihood: How outputs are read; set by ``sb.ELBO``, or by hand.
+        likelihood: A ``Likelihood``, how outputs are read; set by ``sb.ELBO``, or by hand.
 
     Example:
         >>> import slimbayes as sb
@@ -65,6 +66,7 @@ class BayesianModel(nn.Module):
         share_sampling(self.net, self.sampling)
         self.patches = close_fast_paths(self.net)
         self._checked = False
+        self._warn_of_shadowed_arguments()
         if options["freeze_base"]:
             added = set(map(id, self.added_parameters()))
             for parameter in self.net.parameters():
@@ -158,13 +160,23 @@ class BayesianModel(nn.Module):
 
         return deal
 
+    def _warn_of_shadowed_arguments(self) -> None:
+        own = set(inspect.signature(BayesianModel.forward).parameters) - {"self", "args", "kwargs"}
+        shadowed = sorted(own & set(inspect.signature(self.net.forward).parameters))
+        if shadowed:
+            warnings.warn(
+                f"The network's forward has arguments named {', '.join(shadowed)}, which are the model's own as "
+                "keywords. Pass them to the network by position.",
+                stacklevel=4,
+            )
+
     def _warn_if_bypassed(self, called: set[str]) -> None:
         missed = [layer.name for layer in self.layers() if layer.name not in called]
         if missed:
             warnings.warn(
-                f"These layers were converted, but the network never called them: {', '.join(missed)}. If it reads "
-                "their weights directly, their factors are bypassed: exclude them, or register a converter for "
-                "the module that does so.",
+                "These layers were converted, but the first forward pass did not call them: "
+                f"{', '.join(missed)}. If the network reads their weights directly, their factors are bypassed: "
+                "exclude them, or register a converter for the module that does so.",
                 stacklevel=4,
             )
 
@@ -253,6 +265,7 @@ class BayesianModel(nn.Module):
             **kwargs: The network's keyword arguments.
         """
         if seed is not None:
+            check_count("seed", seed, 0)
             if generator is not None:
                 raise ValueError(f"Expected `seed` or `generator`, but got both (seed={seed}). Give one.")
             generator = Generator(self.device).manual_seed(seed)
@@ -296,13 +309,25 @@ class BayesianModel(nn.Module):
         def pick(part: Stochastic) -> Tensor:
             return part.at_location(index) if draw is None else draw[part.name][row]
 
-        folded = copy.deepcopy(self)
+        folded = copy_of(self)
         undo_patches(folded.net, folded.patches)
         for layer in list(folded.layers()):
             plain = layer.fold(pick, index)
             if plain is not layer:
                 replace(folded, layer, plain)
         return folded.net
+
+    def check(self, *args: Any, **kwargs: Any) -> None:
+        """Make sure that the network keeps its rows in order: run it on a batch, and its members one by one.
+
+        A network that sorts, mixes or concatenates along the batch axis hands rows to the wrong members, which no
+        layer can notice. Needs memory for one copy of the network. Raises an error that says what to do.
+
+        Args:
+            *args: Inputs of the network, two examples or more; as for ``forward``.
+            **kwargs: Its keyword arguments.
+        """
+        check_rows(self, args, kwargs)
 
     # ------------------------------------------------------------------ training
 

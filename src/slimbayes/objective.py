@@ -5,6 +5,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from torch import Tensor
+from torch.nn.modules.loss import _Loss
 from torch.nn.parallel import DistributedDataParallel
 
 from slimbayes._checks import check_choice, check_count, check_number
@@ -97,6 +98,11 @@ class ELBO:
         self.schedule = beta
         self.steps = 0
         self.likelihood: Likelihood | LogLikelihood
+        if isinstance(likelihood, _Loss):
+            raise TypeError(
+                f"Expected argument `likelihood` to give a log-likelihood for each draw and example, but got the loss "
+                f"{type(likelihood).__name__}. Use 'categorical', 'bernoulli' or 'gaussian'."
+            )
         if callable(likelihood) and not isinstance(likelihood, (Likelihood, type)):
             if objective == "marginal_probs":
                 raise ValueError(
@@ -135,6 +141,11 @@ class ELBO:
         batch_dim = self.model.sampling.batch_dim
         log_prob = self.likelihood
         if isinstance(self.likelihood, Likelihood):
+            if not isinstance(targets, Tensor):
+                raise TypeError(
+                    f"Expected argument `targets` to be a tensor, but got {type(targets).__name__}. "
+                    "Use torch.as_tensor(targets)."
+                )
             outputs, targets = batch_first(output_tensor(outputs), targets, batch_dim)
             batch_dim, log_prob = 0, self.likelihood.log_prob
             if self.objective == "marginal_probs":

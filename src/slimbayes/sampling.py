@@ -30,6 +30,8 @@ class Sampling:
         batch_dim: Axis of the rows in inputs of three or more dimensions.
         generator: Source of randomness; None for torch's global one.
         held: Values drawn beforehand, by name, one row per member and sample; they win over ``noise``.
+        drawn: Values drawn in this pass with noise per example, by name: a layer that is called twice, or step by
+            step, keeps its draw.
         called: Collects the names of the layers that ran, while the model wants to know.
         in_model: The layers belong to a model, and run only inside its forward pass.
     """
@@ -40,6 +42,7 @@ class Sampling:
     batch_dim: int = 0
     generator: Generator | None = None
     held: dict[str, Tensor] | None = None
+    drawn: dict[str, Tensor] | None = None
     called: set[str] | None = None
     in_model: bool = False
 
@@ -60,13 +63,13 @@ class Sampling:
         called: set[str] | None = None,
     ) -> Iterator[None]:
         """Set the state for one forward pass and put it back, also when the pass fails."""
-        before = (self.samples, self.noise, self.rows, self.generator, self.held, self.called)
+        before = (self.samples, self.noise, self.rows, self.generator, self.held, self.drawn, self.called)
         self.samples, self.noise, self.rows = samples, noise, rows
-        self.generator, self.held, self.called = generator, held, called
+        self.generator, self.held, self.drawn, self.called = generator, held, {}, called
         try:
             yield
         finally:
-            self.samples, self.noise, self.rows, self.generator, self.held, self.called = before
+            self.samples, self.noise, self.rows, self.generator, self.held, self.drawn, self.called = before
 
 
 def check_sampling(samples: int, noise: str) -> None:

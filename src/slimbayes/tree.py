@@ -124,8 +124,14 @@ def batch_size(tree: Any, batch_dim: int) -> int:
             "Give a batch, even of one: x.reshape(1, ...)."
         )
     raise ValueError(
-        "Expected at least one tensor with a batch in the input, but got none. Pass the batch to the model."
+        f"Expected at least one tensor with a batch in the input, but got {_kinds(tree)}. Pass the batch to the model "
+        "as tensors (torch.as_tensor)."
     )
+
+
+def _kinds(tree: Any) -> str:
+    args, kwargs = tree if isinstance(tree, tuple) and len(tree) == 2 else ((tree,), {})
+    return ", ".join(type(value).__name__ for value in (*args, *kwargs.values())) or "nothing"
 
 
 def on_batch(tree: Any, size: int, batch_dim: int, change: Callable[[Tensor, int], Tensor]) -> Any:

@@ -105,7 +105,8 @@ class BayesianLayer:
             raise ValueError(
                 f"Layer {self.label} got {rows} rows on axis {axis} of an input of shape {tuple(x.shape)}, but the "
                 f"model's batch has {made} rows. Its input does not carry the batch on that axis: set the layer's "
-                "`row_dim`, convert with another `batch_dim`, or exclude it."
+                "`row_dim`, convert with another `batch_dim`, or exclude it. (The batch size is that of the first "
+                "input; if that is shared by all examples, mark it sb.BatchAxis(..., dim=None).)"
             )
         return rows
 

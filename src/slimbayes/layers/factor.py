@@ -76,6 +76,8 @@ class FactorOptions:
         check_number("dropout_rate", self.dropout_rate, 0.0, 1.0, "It sets the initial scale; try 1e-3.")
         if self.clip is not None:
             check_number("clip", self.clip, low=0.0, remedy="The reference uses 10.")
+        for name in ("prior_std", "init_spread", "dropout_rate"):
+            setattr(self, name, float(getattr(self, name)))  # NumPy's numbers cannot be written as JSON
         self._check_laws()
         if self.prior_mean is None:
             self.prior_mean = self.neutral
@@ -112,12 +114,7 @@ class FactorOptions:
                 f"Expected argument `prior_family` to have tails as heavy as family={family.name!r}, but got "
                 f"{prior.name!r}: the KL would be infinite. Use 'cauchy' or 'student_t'."
             )
-        if (
-            not family.random
-            and prior.random
-            and self.prior_scale == "trainable"
-            and self.scale_prior != "inverse_gamma"
-        ):
+        if not family.random and self.prior_scale == "trainable" and self.scale_prior != "inverse_gamma":
             raise ValueError(
                 "Expected argument `prior_scale` to be 'fixed' with family='delta', but got 'trainable': a prior that "
                 "shrinks onto a point has no best scale. Give it scale_prior='inverse_gamma', or a random family."
@@ -256,6 +253,8 @@ class Factor(Stochastic, nn.Module):
             drawn = sampling.held[self.name]
         elif self.rho is None or sampling.samples == 0:
             drawn = self.location
+        elif sampling.drawn is not None and self.name in sampling.drawn:
+            drawn = sampling.drawn[self.name]
         else:
             groups = sampling.groups(self.members, rows)
             if groups % self.members:
@@ -264,6 +263,8 @@ class Factor(Stochastic, nn.Module):
                     "the batch once for each member, as BayesianModel does: x.repeat(members, ...)."
                 )
             drawn = self._draw(groups, sampling.generator)
+            if sampling.drawn is not None:
+                sampling.drawn[self.name] = drawn
         return (drawn,) if drawn.dim() == 2 else drawn.unbind(1)
 
     def _draw(self, groups: int, generator: Generator | None) -> Tensor:

@@ -5,7 +5,7 @@ import difflib
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 from fnmatch import fnmatchcase
-from typing import Any
+from typing import Any, TypeVar
 
 from torch import Tensor, nn
 from torch.nn.modules.lazy import LazyModuleMixin
@@ -19,6 +19,8 @@ __all__ = ["Conversion", "Converter", "Selector", "convert", "register_converter
 Selector = str | type[nn.Module] | Callable[[str, nn.Module], bool] | Iterable[Any] | None
 #: Takes a plain layer and the method's settings; returns the Bayesian layer, the same object or a new one.
 Converter = Callable[[nn.Module, Any], nn.Module]
+
+ModuleT = TypeVar("ModuleT", bound=nn.Module)
 
 _CONVERTERS: dict[str, dict[type[nn.Module], Converter]] = {}
 
@@ -197,11 +199,16 @@ def convert(
     """
     if not isinstance(net, nn.Module):
         raise TypeError(f"Expected argument `net` to be a torch.nn.Module, but got {type(net).__name__}.")
+    if any(hasattr(module, "plain_class") for module in net.modules()):
+        raise ValueError(
+            "Expected argument `net` to be a plain network, but it has been converted already. Convert the network "
+            "itself, or a member: model.member(0)."
+        )
     include, exclude = _as_selector("include", include), _as_selector("exclude", exclude)
     _check_patterns("include", include, net)
     _check_patterns("exclude", exclude, net)
     # A holder, so that the root can be replaced like any other module.
-    holder = nn.ModuleDict({"net": copy.deepcopy(net)})
+    holder = nn.ModuleDict({"net": copy_of(net)})
     result = Conversion(holder["net"], all_parameters(net))
     inside: set[int] = set()
     for name, module in list(holder["net"].named_modules()):
@@ -223,11 +230,9 @@ def convert(
         part.converted, part.reason, part.after = True, type(new).__name__, all_parameters(new)
     result.net = holder["net"]
     if not result.converted:
-        raise ValueError(
-            "Expected the network to have a layer to convert, but none was: "
-            + "; ".join(f"{part.name or 'the root'} ({part.kind}): {part.reason}" for part in result.parts[:10])
-            + "."
-        )
+        reasons = [f"{part.name or 'the root'} ({part.kind}): {part.reason}" for part in result.parts[:10]]
+        found = "; ".join(reasons) or "no module has weights"
+        raise ValueError(f"Expected argument `net` to have a layer to convert, but none was: {found}.")
     return result
 
 
@@ -275,6 +280,20 @@ def _by_name(selector: Selector, name: str) -> bool:
     if selector is None or callable(selector):
         return False
     return any(_by_name(one, name) for one in selector)
+
+
+def copy_of(module: ModuleT) -> ModuleT:
+    """Return a deep copy; tensors with a history, which torch refuses to copy, come without it.
+
+    Such are weights computed by hooks (old weight_norm, pruning) and activations that a network keeps.
+    """
+    memo = {
+        id(value): value.detach().clone()
+        for part in module.modules()
+        for value in vars(part).values()
+        if isinstance(value, Tensor) and not value.is_leaf
+    }
+    return copy.deepcopy(module, memo)
 
 
 def replace(root: nn.Module, old: nn.Module, new: nn.Module) -> None:

@@ -1,0 +1,126 @@
+"""What conversion cannot see from inside a layer: rows out of order, layers called twice, odd networks."""
+
+import pytest
+import torch
+from torch import nn
+from torch.nn.utils import prune
+
+import slimbayes as sb
+from cases import CASES, build
+
+BATCH, WIDTH = 6, 8
+
+
+class Concatenated(nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.f = nn.Linear(WIDTH, 4)
+
+    def forward(self, a, b):
+        a, b = self.f(torch.cat([a, b])).chunk(2)
+        return a - b
+
+
+class Sorted(Concatenated):
+    def forward(self, a, b):
+        order = b.sum(1).argsort()
+        return self.f(a[order])[order.argsort()]
+
+
+class TimeOnTheLeft(Concatenated):
+    def forward(self, a, b):
+        both = torch.stack([a, b])  # (time, rows, width), merged with time first
+        return self.f(both.flatten(0, 1)).unflatten(0, (2, -1)).mean(0)
+
+
+class AcrossExamples(Concatenated):
+    def forward(self, a, b):
+        return self.f(a) / self.f(b).std(0)
+
+
+class Positions(Concatenated):
+    """Sees 24 positions where the batch has 24 rows."""
+
+    def forward(self, a, b):
+        return a.mean() + self.f(torch.linspace(-1, 1, 24).unsqueeze(1).expand(24, WIDTH))[: len(a)]
+
+
+@pytest.mark.parametrize("network", [Concatenated, Sorted, TimeOnTheLeft, AcrossExamples, Positions])
+@pytest.mark.parametrize("options", [{}, {"family": "delta", "init": "ones"}])
+def test_rows_out_of_order_are_found(network, options):
+    model = sb.rank1(network(), members=4, **options)
+    with pytest.raises(ValueError, match="does not keep its rows in order.*[Cc]oncatenate along another axis"):
+        model.check(torch.randn(BATCH, WIDTH), torch.randn(BATCH, WIDTH))
+
+
+@pytest.mark.parametrize(("method", "network"), CASES)
+def test_networks_that_keep_their_rows_pass(method, network):
+    model, x = build(method, network)
+    before = {k: v.clone() for k, v in model.state_dict().items()}
+    model.check(x)
+    assert model.training
+    assert all(torch.equal(v, before[k]) for k, v in model.state_dict().items())
+
+
+def test_a_layer_that_is_called_twice_keeps_its_draw():
+    class Twice(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.f = nn.Linear(WIDTH, 4)
+            self.gru = nn.GRU(WIDTH, 4, batch_first=True)
+
+        def forward(self, x):
+            whole, _ = self.gru(x)
+            state, steps = None, []
+            for t in range(x.shape[1]):
+                step, state = self.gru(x[:, t : t + 1], state)
+                steps.append(step)
+            return {"linear": self.f(x) - self.f(x), "recurrent": whole - torch.cat(steps, 1)}
+
+    model = sb.rank1(Twice(), dropout_rate=0.3)
+    outputs = model(torch.randn(BATCH, 5, WIDTH), samples=2)
+    assert not outputs["linear"].any()
+    torch.testing.assert_close(outputs["recurrent"], torch.zeros_like(outputs["recurrent"]), rtol=0, atol=1e-6)
+    once = sb.rank1(nn.Linear(WIDTH, 4), dropout_rate=0.3)
+    x = torch.randn(BATCH, WIDTH)
+    assert not torch.allclose(once(x), once(x))  # passes still differ
+
+
+class Kept(nn.Module):
+    """Keeps its last activation, as networks that are looked into do."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.f = nn.Linear(WIDTH, 4)
+
+    def forward(self, x):
+        self.last = self.f(x)
+        return self.last
+
+
+def test_tensors_with_a_history_do_not_stop_conversion_or_folding():
+    net, x = Kept(), torch.randn(BATCH, WIDTH)
+    net(x)
+    model = sb.rank1(net)
+    outputs = model(x, samples=0)
+    torch.testing.assert_close(model.member(1)(x), outputs[1])
+    assert net.last.requires_grad
+
+
+@pytest.mark.filterwarnings("ignore:.*weight_norm.*is deprecated:FutureWarning")
+@pytest.mark.parametrize("hook", [torch.nn.utils.weight_norm, lambda m: prune.l1_unstructured(m, "weight", 0.5)])
+def test_weights_computed_by_hooks_are_left_with_the_reason(hook):
+    net = nn.Sequential(hook(nn.Linear(WIDTH, 4)), nn.Linear(4, 2))
+    model = sb.rank1(net)
+    assert model.summary().converted == ["1"]
+    assert "hook" in model.summary().left["0"]
+    model.check(torch.randn(BATCH, WIDTH))
+
+
+def test_arguments_that_the_model_would_shadow_are_named():
+    class Noisy(Kept):
+        def forward(self, x, noise=0.0):
+            return self.f(x) + noise
+
+    with pytest.warns(UserWarning, match="arguments named noise.*by position"):
+        sb.rank1(Noisy())
