@@ -114,7 +114,8 @@ class FactorOptions:
                 f"Expected argument `prior_family` to have tails as heavy as family={family.name!r}, but got "
                 f"{prior.name!r}: the KL would be infinite. Use 'cauchy' or 'student_t'."
             )
-        if not family.random and self.prior_scale == "trainable" and self.scale_prior != "inverse_gamma":
+        trainable = self.prior_scale == "trainable"
+        if not family.random and trainable and not (prior.random and self.scale_prior == "inverse_gamma"):
             raise ValueError(
                 "Expected argument `prior_scale` to be 'fixed' with family='delta', but got 'trainable': a prior that "
                 "shrinks onto a point has no best scale. Give it scale_prior='inverse_gamma', or a random family."
