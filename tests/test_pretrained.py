@@ -371,3 +371,20 @@ def test_folder_and_net_are_checked(tmp_path: Path) -> None:
     model.save_pretrained(tmp_path / "model")
     with pytest.raises(TypeError, match=r"`net`.*Module.*str"):
         sb.load(tmp_path / "model", "resnet")
+
+
+def test_both_files_have_the_same_permissions(tmp_path) -> None:
+    sb.rank1(nn.Linear(3, 2)).save_pretrained(tmp_path)
+    modes = {(tmp_path / name).stat().st_mode for name in ("config.json", "model.safetensors")}
+    assert len(modes) == 1
+
+
+def test_files_of_earlier_versions_still_load() -> None:
+    """The stored files were written by version 0.1.0.dev0; never write them anew."""
+    folder = Path(__file__).parent / "golden" / "format-1"
+    net = nn.Sequential(nn.Conv1d(2, 3, 2), nn.BatchNorm1d(3), nn.ReLU(), nn.Flatten(), nn.Linear(9, 2))
+    model = sb.load(folder, net).eval()
+    expected = torch.tensor(json.loads((folder / "expected.json").read_text())["outputs"])
+    torch.testing.assert_close(model(torch.linspace(-1, 1, 16).view(2, 2, 4), samples=0), expected)
+    assert model.net[0].input_factor.family == sb.families.StudentT(df=4.0)
+    assert isinstance(model.likelihood, sb.Categorical)

@@ -3,6 +3,7 @@
 import hashlib
 import json
 import os
+import shutil
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -52,6 +53,7 @@ def save(model: BayesianModel, folder: str | Path) -> None:
     with _replacing(folder / WEIGHTS, folder / CONFIG) as (weights, text):
         save_file(stored, weights, metadata={"format": "pt"})
         text.write_text(json.dumps(config, indent=2) + "\n")
+        shutil.copymode(text, weights)  # safetensors makes its files unreadable for others
 
 
 @contextmanager
