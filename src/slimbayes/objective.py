@@ -1,8 +1,7 @@
 """The variational objective (Eq. 2), per example."""
 
 from collections.abc import Callable
-from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
 from torch import Tensor
 from torch.nn.modules.loss import _Loss
@@ -21,8 +20,7 @@ OBJECTIVES = ("average", "mixture", "marginal_logits", "marginal_probs")
 LogLikelihood = Callable[[Any, Any], Tensor]
 
 
-@dataclass(frozen=True)
-class Terms:
+class Terms(NamedTuple):
     """The parts of the objective.
 
     Attributes:

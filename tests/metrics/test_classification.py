@@ -46,6 +46,11 @@ def test_ece_bins_one_by_one(case):
     assert metrics.expected_calibration_error(probs, targets).item() == pytest.approx(expected, abs=1e-12)
 
 
+def test_probabilities_are_not_taken_for_their_logarithms():
+    with pytest.raises(ValueError, match=r"`log_probs`.*got 0\.75.*p\.log_probs"):
+        metrics.negative_log_likelihood(torch.tensor([[0.25, 0.75]]), torch.tensor([0]))
+
+
 @pytest.mark.parametrize(
     ("probs", "targets", "words"),
     [

@@ -43,6 +43,11 @@ def negative_log_likelihood(log_probs: Tensor, targets: Tensor) -> Tensor:
         tensor(0.6931)
     """
     _check(log_probs, targets)
+    if (log_probs > 1e-6).any():
+        raise ValueError(
+            f"Expected argument `log_probs` to hold logarithms of probabilities, but got {log_probs.max().item():g}. "
+            "Pass p.log_probs, or probs.log()."
+        )
     return -log_probs.gather(1, targets.long().unsqueeze(1)).mean()
 
 
