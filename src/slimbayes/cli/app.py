@@ -33,6 +33,9 @@ def demo(
     ] = "plain,batch_ensemble,rank1,rank1_cauchy",
     seeds: Annotated[int, typer.Option(min=1, help="Runs of each method.")] = 2,
     epochs: Annotated[int, typer.Option(min=1, help="Passes over the training digits.")] = 40,
+    workers: Annotated[
+        int | None, typer.Option(min=1, help="Processes side by side, one thread each; all cores if not given.")
+    ] = None,
     out: Annotated[Path, typer.Option(help="Where to write the results, with settings and hardware, as JSON.")] = Path(
         "runs/demo.json"
     ),
@@ -51,7 +54,7 @@ def demo(
         out.parent.mkdir(parents=True, exist_ok=True)
         if not os.access(out.parent, os.W_OK):
             raise PermissionError(f"{out.parent} is not writable")
-        results = run(methods.split(","), seeds, epochs, progress=_progress())
+        results = run(methods.split(","), seeds, epochs, workers=workers or os.cpu_count() or 1, progress=_progress())
         out.write_text(json.dumps(results, indent=2) + "\n")
     except (ValueError, ImportError, OSError) as error:
         typer.secho(f"slimbayes demo: {error}", fg="red", err=True)
@@ -64,11 +67,11 @@ def _progress() -> Any:
     """Return a progress callback: a bar on a terminal, silence elsewhere."""
     from tqdm import tqdm
 
-    bar = tqdm(file=sys.stderr, disable=not sys.stderr.isatty(), unit="epoch", leave=False)
+    bar = tqdm(file=sys.stderr, disable=not sys.stderr.isatty(), desc="training", unit="run", leave=False)
 
-    def report(text: str, done: int, total: int) -> None:
+    def report(done: int, total: int) -> None:
         bar.total = total
-        bar.set_description(text, refresh=False)
         bar.update(done - bar.n)
+        bar.refresh()
 
     return report
