@@ -28,7 +28,7 @@ $(BIN)/python:
 	$(PYTHON) -m venv $(VENV)
 
 $(VENV)/for-use: pyproject.toml constraints.txt | $(BIN)/python
-	$(PIP) -e ".[all]"
+	$(PIP) -e ".[train,sklearn,report]"
 	touch $@
 
 $(VENV)/for-development: pyproject.toml constraints.txt | $(BIN)/python

@@ -6,7 +6,10 @@ import tomllib
 from importlib import metadata, resources
 from pathlib import Path
 
+import pytest
+
 import slimbayes as sb
+from slimbayes import cli
 
 ROOT = Path(__file__).parent.parent
 PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
@@ -22,6 +25,16 @@ def test_importing_the_package_imports_no_extra():
     code = "import sys, slimbayes; print(*sys.modules)"
     loaded = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout.split()
     assert not {"sklearn", "matplotlib", "typer", "transformers", "scipy"} & set(loaded)
+
+
+@pytest.mark.parametrize("missing", ["typer", "tqdm"])
+def test_the_command_names_the_extra_that_it_lacks(missing, monkeypatch):
+    monkeypatch.setitem(sys.modules, missing, None)
+    monkeypatch.delitem(sys.modules, "slimbayes.cli.app", raising=False)
+    monkeypatch.setattr(sys, "argv", ["slimbayes", "demo", "--methods", "plain", "--epochs", "1"])
+    with pytest.raises(SystemExit) as stopped:
+        cli.main()
+    assert f'needs {missing}: pip install "slimbayes[train]"' in str(stopped.value)
 
 
 def test_the_package_is_typed_and_licensed():

@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Annotated, Any
 
 import typer
+from tqdm import tqdm
 
 __all__ = ["app"]
 
@@ -65,8 +66,6 @@ def demo(
 
 def _progress() -> Any:
     """Return a progress callback: a bar on a terminal, silence elsewhere."""
-    from tqdm import tqdm
-
     bar = tqdm(file=sys.stderr, disable=not sys.stderr.isatty(), desc="training", unit="run", leave=False)
 
     def report(done: int, total: int) -> None:
