@@ -5,6 +5,7 @@ from pathlib import Path
 
 import pytest
 import torch
+import transformers
 from safetensors import safe_open
 from torch import nn
 
@@ -12,7 +13,6 @@ import slimbayes as sb
 from slimbayes.layers.rank1 import Rank1
 from slimbayes.methods import conversion
 
-transformers = pytest.importorskip("transformers")
 pytestmark = pytest.mark.filterwarnings("ignore:::transformers")
 
 MEMBERS, BATCH, LENGTH = 3, 4, 6

@@ -29,7 +29,7 @@ def _sinh_rule(centre: Tensor, width: Tensor, nodes: int) -> tuple[Tensor, Tenso
 
     The trapezoidal rule in v puts as many points within each power of ten of the distance to the feature, and
     symmetrically around it, so that odd poles in a gradient cancel. Gauss-Hermite points, blind to the feature,
-    are off by up to a nat where it is narrower than their gaps, and their gradients point anywhere.
+    are off by half a nat and more where it is narrower than their gaps, and their gradients point anywhere.
 
     Args:
         centre: Where the feature is, in standard deviations from the mean.
