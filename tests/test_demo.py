@@ -9,6 +9,7 @@ from typer.testing import CliRunner
 
 from slimbayes.cli.app import app
 from slimbayes.demo import METHODS, run
+from slimbayes.demo import choose as choosing
 from slimbayes.demo.digits import CORRUPTIONS, corrupt, load_digits
 from slimbayes.demo.table import table
 
@@ -29,6 +30,26 @@ def test_options_are_those_that_validation_chose():
     for name, best in choice["best"].items():
         trials = [trial["nll"] for trial in choice["trials"] if name in trial["settings"]["methods"]]
         assert best["nll"] == min(trials)
+
+
+def test_the_choice_can_be_killed_and_taken_up_again(tmp_path, monkeypatch):
+    monkeypatch.setattr(choosing, "GRID", {"plain": {"weight_decay": [0.0, 0.1]}})
+    scored, runs = choosing.run, []
+
+    def killed_at_the_second(methods, *arguments):
+        runs.append(arguments[-1])
+        if len(runs) == 2:
+            raise KeyboardInterrupt
+        return scored(methods, *arguments)
+
+    monkeypatch.setattr(choosing, "run", killed_at_the_second)
+    out = tmp_path / "choice.json"
+    with pytest.raises(KeyboardInterrupt):
+        choosing.choose(out, seeds=1, epochs=1)
+    assert len(json.loads(out.read_text())["trials"]) == 1
+    choosing.choose(out, seeds=1, epochs=1)
+    assert [one["plain"]["weight_decay"] for one in runs] == [0.0, 0.1, 0.1]
+    assert len(json.loads(out.read_text())["trials"]) == 2
 
 
 def test_digits_are_dealt_out_without_overlap():
@@ -111,6 +132,7 @@ def test_command_line(tmp_path):
     [
         (["--methods", "rank2"], ["`methods`", "'rank2'", "'rank1'"]),
         (["--out", "/proc/none/demo.json"], ["/proc/none"]),
+        (["--out", "/tmp"], ["--out /tmp is a folder", "/tmp/demo.json"]),
     ],
 )
 def test_errors_are_said_before_training(arguments, words):

@@ -23,7 +23,7 @@ from slimbayes.likelihoods import Likelihood, get_likelihood
 from slimbayes.methods.conversion import Conversion, copy_of, replace
 from slimbayes.prediction import Prediction
 from slimbayes.priors import Prior
-from slimbayes.sampling import Sampling, check_sampling, generator_for
+from slimbayes.sampling import NOISES, Sampling, check_sampling, generator_for
 from slimbayes.summary import Summary
 
 __all__ = ["BayesianModel"]
@@ -49,7 +49,7 @@ class BayesianModel(nn.Module):
 
     def __init__(self, conversion: Conversion, method: str, options: dict[str, Any]) -> None:
         super().__init__()
-        check_choice("noise", options["noise"], ("example", "shared"))
+        check_choice("noise", options["noise"], NOISES)
         check_choice("train_on", options["train_on"], ("tile", "split"))
         check_count("batch_dim", options["batch_dim"], 0)
         self.net = conversion.net

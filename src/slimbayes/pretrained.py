@@ -44,7 +44,7 @@ def save(model: BayesianModel, folder: str | Path) -> None:
         "slimbayes": slimbayes.__version__,
         "method": model.method,
         "options": model.options,
-        "converted": [part.name for part in model.parts if part.converted],
+        "converted": model.summary().converted,
         "likelihood": None if model.likelihood is None else model.likelihood.spec(),
         "tied": tied,
         "base": fingerprint(model) if frozen else None,

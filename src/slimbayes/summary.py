@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 from torch import nn
 from torch.nn.parameter import is_lazy
 
-from slimbayes.methods.conversion import Part
+from slimbayes.methods.conversion import Part, all_parameters
 
 if TYPE_CHECKING:
     from slimbayes.model import BayesianModel
@@ -28,7 +28,7 @@ def count_parameters(module: nn.Module, running_statistics: bool = False) -> int
         >>> count_parameters(nn.BatchNorm1d(5)), count_parameters(nn.BatchNorm1d(5), running_statistics=True)
         (10, 20)
     """
-    count = sum(parameter.numel() for parameter in module.parameters() if not is_lazy(parameter))
+    count = all_parameters(module)
     if running_statistics:
         count += sum(
             buffer.numel()

@@ -52,6 +52,8 @@ def demo(
     from slimbayes.demo.table import table
 
     try:
+        if out.is_dir():
+            raise IsADirectoryError(f"--out {out} is a folder; give a file, such as {out / 'demo.json'}")
         out.parent.mkdir(parents=True, exist_ok=True)
         if not os.access(out.parent, os.W_OK):
             raise PermissionError(f"{out.parent} is not writable")

@@ -24,22 +24,35 @@ GRID: dict[str, dict[str, list[Any]]] = {
 }
 
 
-def choose(seeds: int = 2, epochs: int = 40) -> dict[str, Any]:
-    """Return every trial and, for each method, the options with the best NLL on clean validation digits."""
-    trials: list[dict[str, Any]] = []
-    best: dict[str, dict[str, Any]] = {}
+def choose(out: Path, seeds: int = 2, epochs: int = 40) -> dict[str, Any]:
+    """Score every trial on the validation digits; keep the options with the best NLL on the clean ones.
+
+    The file is written after each trial, and trials that it holds already are not run again.
+
+    Args:
+        out: The file: each method's best options, and all trials.
+        seeds: Runs of each trial.
+        epochs: Passes over the training digits.
+    """
+    trials: list[dict[str, Any]] = json.loads(out.read_text())["trials"] if out.exists() else []
+    result: dict[str, Any] = {"best": {}, "trials": trials}
     for method, grid in GRID.items():
         fixed = {"family": METHODS[method][1]["family"]} if "family" in METHODS[method][1] else {}
         for values in product(*grid.values()):
             options = {**fixed, **dict(zip(grid, values, strict=True))}
-            outcome = run([method], seeds, epochs, "validation", {method: options})
-            nll = sum(result["clean"]["nll"] for result in outcome["results"]) / seeds
-            trials.append({**outcome, "nll": nll})
-            print(f"{method} {options}: NLL {nll:.4f}", file=sys.stderr, flush=True)
-            if method not in best or nll < best[method]["nll"]:
-                best[method] = {"nll": nll, "options": options}
-    return {"best": best, "trials": trials}
+            trial = next((one for one in trials if one["settings"]["methods"] == {method: options}), None)
+            if trial is None:
+                outcome = run([method], seeds, epochs, "validation", {method: options})
+                trial = {**outcome, "nll": sum(one["clean"]["nll"] for one in outcome["results"]) / seeds}
+                trials.append(trial)
+                print(f"{method} {options}: NLL {trial['nll']:.4f}", file=sys.stderr, flush=True)
+            if method not in result["best"] or trial["nll"] < result["best"][method]["nll"]:
+                result["best"][method] = {"nll": trial["nll"], "options": options}
+            temporary = out.with_suffix(".part")
+            temporary.write_text(json.dumps(result, indent=2) + "\n")
+            temporary.replace(out)
+    return result
 
 
 if __name__ == "__main__":
-    Path(sys.argv[1]).write_text(json.dumps(choose(), indent=2) + "\n")
+    choose(Path(sys.argv[1]))

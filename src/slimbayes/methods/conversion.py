@@ -13,6 +13,8 @@ from torch.nn.modules.linear import NonDynamicallyQuantizableLinear
 from torch.nn.parameter import is_lazy
 from torch.nn.utils import parametrize
 
+from slimbayes.layers.base import BayesianLayer
+
 __all__ = ["Conversion", "Converter", "Selector", "convert", "register_converter"]
 
 #: A pattern for names, a layer class, a predicate on (name, module), or several of them.
@@ -199,7 +201,7 @@ def convert(
     """
     if not isinstance(net, nn.Module):
         raise TypeError(f"Expected argument `net` to be a torch.nn.Module, but got {type(net).__name__}.")
-    if any(hasattr(module, "plain_class") for module in net.modules()):
+    if any(isinstance(module, BayesianLayer) for module in net.modules()):
         raise ValueError(
             "Expected argument `net` to be a plain network, but it has been converted already. Convert the network "
             "itself, or a member: model.member(0)."
