@@ -1,9 +1,13 @@
 """Exact parameter counts of the papers' networks (reference-semantics.md, section 6.3)."""
 
+import json
+from pathlib import Path
+
 import pytest
 import torch
 
 import slimbayes as sb
+from slimbayes.nets import counts
 
 
 def count(module):
@@ -42,6 +46,18 @@ def test_resnet_50(members, family, expected):
     assert count(net) == 25_610_152
     assert count(model) == expected
     assert len(model.summary().converted) == 54
+
+
+def test_the_documents_say_what_was_counted():
+    root = Path(__file__).parent.parent.parent
+    rows = json.loads((root / "experiments" / "results" / "parameter-counts.json").read_text())["rows"]
+    assert rows == counts.count()
+    added = {
+        row["members"]: row["added_percent"] for row in rows if row["network"][0] == "R" and row["family"] == "normal"
+    }
+    assert f"four members add {added[4]:.1f}% parameters" in " ".join((root / "README.md").read_text().split())
+    reference = " ".join((root / "docs" / "reference.md").read_text().split())
+    assert f"what one member adds ({added[1]}%); ten add {added[10]:.1f}%" in reference
 
 
 def test_ten_members_on_resnet_50_add_four_percent():
