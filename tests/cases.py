@@ -121,18 +121,36 @@ class Method:
     options: dict[str, Any] = field(default_factory=dict)
     #: Draws of one member differ from each other.
     random: bool = True
+    #: Options under which the model at its location is the given network.
+    neutral: dict[str, Any] = field(default_factory=dict)
 
 
 METHODS = {
-    "rank1": Method(sb.rank1),
-    "rank1_cauchy": Method(sb.rank1, {"family": "cauchy", "dropout_rate": 1e-6, "clip": 10.0}),
-    "rank1_student_t": Method(sb.rank1, {"family": "student_t", "prior_family": "cauchy", "factors": "input"}),
-    "rank1_log_normal": Method(sb.rank1, {"family": "log_normal", "factors": "output", "member_bias": False}),
-    "rank1_shared_noise": Method(sb.rank1, {"noise": "shared", "members": 2, "init": "sign"}),
-    "rank1_rank2": Method(sb.rank1, {"rank": 2, "members": 3, "member_norm": True, "prior_scale": "trainable"}),
-    "rank1_mean_field_embedding": Method(sb.rank1, {"embedding": "mean_field", "scale_prior": "half_cauchy"}),
-    "rank1_one_member": Method(sb.rank1, {"members": 1}),
-    "batch_ensemble": Method(sb.batch_ensemble, random=False),
+    "rank1": Method(sb.rank1, neutral={"init": "ones"}),
+    "rank1_cauchy": Method(
+        sb.rank1, {"family": "cauchy", "dropout_rate": 1e-6, "clip": 10.0}, neutral={"init": "ones"}
+    ),
+    "rank1_student_t": Method(
+        sb.rank1, {"family": "student_t", "prior_family": "cauchy", "factors": "input"}, neutral={"init": "ones"}
+    ),
+    "rank1_log_normal": Method(
+        sb.rank1, {"family": "log_normal", "factors": "output", "member_bias": False}, neutral={"init": "ones"}
+    ),
+    "rank1_shared_noise": Method(sb.rank1, {"noise": "shared", "members": 2, "init": "sign"}, neutral={"init": "ones"}),
+    "rank1_rank2": Method(
+        sb.rank1, {"rank": 2, "members": 3, "member_norm": True, "prior_scale": "trainable"}, neutral={"init": "ones"}
+    ),
+    "rank1_mean_field_embedding": Method(
+        sb.rank1, {"embedding": "mean_field", "scale_prior": "half_cauchy"}, neutral={"init": "ones"}
+    ),
+    "rank1_one_member": Method(sb.rank1, {"members": 1}, neutral={"init": "ones"}),
+    "batch_ensemble": Method(sb.batch_ensemble, random=False, neutral={"init": "ones"}),
+    "mean_field": Method(sb.mean_field),
+    "mean_field_local": Method(sb.mean_field, {"estimator": "local", "prior": "he", "max_std": 0.2}),
+    "mean_field_flipout": Method(sb.mean_field, {"estimator": "flipout", "bayesian_bias": False, "prior": "tied_mean"}),
+    "k_tied": Method(sb.k_tied, {"k": 1, "untied": lambda name, module: "head" in name}),
+    "k_tied_local": Method(sb.k_tied, {"estimator": "local", "max_std": 0.2}),
+    "k_tied_flipout": Method(sb.k_tied, {"k": 3, "estimator": "flipout", "sample_per": "batch"}),
 }
 
 CASES = [pytest.param(m, n, id=f"{m}-{n}") for m in METHODS for n in NETWORKS]

@@ -197,7 +197,7 @@ def test_weights_are_kept(method, network):
     torch.manual_seed(1)
     net = NETWORKS[network].build().eval()
     x = NETWORKS[network].inputs(BATCH)
-    options = {k: v for k, v in METHODS[method].options.items() if k != "init"}
-    model = METHODS[method].convert(net, **options, init="ones").eval()
+    chosen = METHODS[method]
+    model = chosen.convert(net, **{**chosen.options, **chosen.neutral}).eval()
     expected = net(x).expand(model.members, *net(x).shape)
     torch.testing.assert_close(model(x, samples=0), expected, rtol=1e-4, atol=1e-5)

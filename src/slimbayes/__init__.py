@@ -18,11 +18,14 @@ from slimbayes.likelihoods import Categorical as Categorical
 from slimbayes.likelihoods import Gaussian as Gaussian
 from slimbayes.methods.batch_ensemble import batch_ensemble as batch_ensemble
 from slimbayes.methods.conversion import register_converter as register_converter
+from slimbayes.methods.k_tied import k_tied as k_tied
+from slimbayes.methods.mean_field import mean_field as mean_field
 from slimbayes.methods.rank1 import rank1 as rank1
 from slimbayes.model import BayesianModel as BayesianModel
 from slimbayes.objective import ELBO as ELBO
 from slimbayes.prediction import Prediction as Prediction
 from slimbayes.pretrained import load as load
 from slimbayes.schedules import linear_annealing as linear_annealing
+from slimbayes.schedules import stepwise_annealing as stepwise_annealing
 from slimbayes.summary import count_parameters as count_parameters
 from slimbayes.tree import BatchAxis as BatchAxis

@@ -50,12 +50,12 @@ class BayesianModel(nn.Module):
     def __init__(self, conversion: Conversion, method: str, options: dict[str, Any]) -> None:
         super().__init__()
         check_choice("noise", options["noise"], NOISES)
-        check_choice("train_on", options["train_on"], ("tile", "split"))
+        check_choice("train_on", options.get("train_on", "tile"), ("tile", "split"))
         check_count("batch_dim", options["batch_dim"], 0)
         self.net = conversion.net
         self.method = method
         self.options = options
-        self.members: int = options["members"]
+        self.members: int = options.get("members", 1)
         self.parts = conversion.parts
         self.parameters_before = conversion.parameters_before
         self.sampling = Sampling(batch_dim=options["batch_dim"], in_model=True)
@@ -108,7 +108,7 @@ class BayesianModel(nn.Module):
         if size == 0:
             raise ValueError("Expected a batch of at least one example, but got an empty one.")
         each = max(samples, 1)
-        split = self.training and self.options["train_on"] == "split"
+        split = self.training and self.options.get("train_on") == "split"
         rows = self.members * each * (-(-size // self.members) if split else size)
         # Whose turn it is first is random, so that every member meets every example sooner or later.
         first = torch.randint(self.members, (1,), device=self.device, generator=generator) if split else 0
@@ -187,7 +187,7 @@ class BayesianModel(nn.Module):
         return (module for module in self.net.modules() if isinstance(module, BayesianLayer))
 
     def stochastic(self) -> Iterator[Any]:
-        """Yield the random parts: factors and mean-field tables."""
+        """Yield the random parts: factors, weights, tables."""
         return (module for module in self.net.modules() if isinstance(module, Stochastic))
 
     def draw(self, samples: int = 1, generator: Generator | None = None) -> dict[str, Tensor]:
@@ -333,10 +333,7 @@ class BayesianModel(nn.Module):
 
     def added_parameters(self) -> Iterator[nn.Parameter]:
         """Yield the parameters that conversion added, other than biases: locations, scales, priors."""
-        for part in self.stochastic():
-            for name, parameter in part.named_parameters():
-                if name not in part.base_parameters:
-                    yield parameter
+        return (parameter for part in self.stochastic() for parameter in part.parameters())
 
     def param_groups(
         self, lr: float | None = None, weight_decay: float = 0.0, factor_lr: float | None = None
@@ -344,24 +341,23 @@ class BayesianModel(nn.Module):
         """Return parameter groups for any torch optimiser: no weight decay on what has a KL.
 
         Args:
-            lr: Learning rate of the base; None for the optimiser's default.
-            weight_decay: Of the base (weights, norms and biases, as in the reference); the papers' l2
-                is ``weight_decay = 2 * l2``.
-            factor_lr: Learning rate of the factors; None for ``lr``.
+            lr: Learning rate of what the network had; None for the optimiser's default.
+            weight_decay: Of point estimates (of rank-1 models: weights, norms and biases, as in the reference); the
+                papers' l2 is ``weight_decay = 2 * l2``.
+            factor_lr: Learning rate of what conversion added, factors or standard deviations; None for ``lr``.
         """
-        random = {id(p): p for part in self.stochastic() for p in part.parameters()}
+        added = {id(p): p for p in self.added_parameters()}
         if self.likelihood is not None:
-            random.update((id(p), p) for p in self.likelihood.parameters())
-        base = [p for p in self.parameters() if id(p) not in random and p.requires_grad]
+            added.update((id(p), p) for p in self.likelihood.parameters())
+        means = {id(p): p for part in self.stochastic() for p in part.own_means()}
+        base = [p for p in self.parameters() if id(p) not in added and id(p) not in means]
         groups: list[dict[str, Any]] = [
             {"params": base, "weight_decay": weight_decay, "lr": lr},
-            {
-                "params": [p for p in random.values() if p.requires_grad],
-                "weight_decay": 0.0,
-                "lr": lr if factor_lr is None else factor_lr,
-            },
+            {"params": list(means.values()), "weight_decay": 0.0, "lr": lr},
+            {"params": list(added.values()), "weight_decay": 0.0, "lr": lr if factor_lr is None else factor_lr},
         ]
         for group in groups:
+            group["params"] = [p for p in group["params"] if p.requires_grad]
             if group["lr"] is None:
                 del group["lr"]
         return [group for group in groups if group["params"]]

@@ -4,7 +4,7 @@ import hashlib
 import json
 import os
 import shutil
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
@@ -16,6 +16,9 @@ from torch import Tensor, nn
 
 import slimbayes
 from slimbayes.likelihoods import LIKELIHOODS, Likelihood, get_likelihood
+from slimbayes.methods.conversion import exactly
+from slimbayes.methods.k_tied import k_tied
+from slimbayes.methods.mean_field import mean_field
 from slimbayes.methods.rank1 import rank1
 from slimbayes.model import BayesianModel
 
@@ -24,7 +27,7 @@ __all__ = ["load", "save"]
 FORMAT = 1
 CONFIG, WEIGHTS = "config.json", "model.safetensors"
 #: Methods that can be rebuilt from a network and the options in config.json.
-METHODS = {"rank1": rank1}
+METHODS: dict[str, Callable[..., BayesianModel]] = {"rank1": rank1, "mean_field": mean_field, "k_tied": k_tied}
 
 
 def save(model: BayesianModel, folder: str | Path) -> None:
@@ -152,9 +155,11 @@ def load(folder: str | Path, net: nn.Module, device: Any = None, check_base: boo
             f"{str(folder / CONFIG)!r} has format {config.get('format')!r} and method {config.get('method')!r}; this "
             f"version reads format {FORMAT} and {sorted(METHODS)}. Update slimbayes."
         )
-    names = set(config["converted"])
-    _check_architecture(names, net)
-    model = METHODS[config["method"]](net, include=lambda name, module: name in names, **config["options"])
+    _check_architecture(set(config["converted"]), net)
+    options = config["options"]
+    if "untied" in options:
+        options["untied"] = exactly(options["untied"])
+    model = METHODS[config["method"]](net, include=exactly(config["converted"]), **options)
     if config["likelihood"] is not None:
         model.likelihood = get_likelihood(config["likelihood"]).to(device=model.device, dtype=model.dtype)
     if device is not None:

@@ -15,7 +15,7 @@ Pick = Callable[["Stochastic"], Tensor]
 
 
 class Stochastic:
-    """A random tensor: a factor, an embedding table, later a weight.
+    """A random tensor: a factor, a weight, an embedding table.
 
     Attributes:
         name: Its path in the model, under which ``BayesianModel.draw`` keeps its values.
@@ -24,8 +24,6 @@ class Stochastic:
 
     name: str = ""
     sampling: Sampling
-    #: Its parameters that the plain network had already.
-    base_parameters: tuple[str, ...] = ()
 
     @abstractmethod
     def hold(self, members: int, samples: int, generator: Generator | None) -> Tensor:
@@ -38,6 +36,19 @@ class Stochastic:
     @abstractmethod
     def kl(self) -> Tensor:
         """Return the KL to the prior: ``(members,)``, or a scalar where members share the law."""
+
+    @property
+    @abstractmethod
+    def scale(self) -> Tensor:
+        """The scales of the law, in the shape of its locations."""
+
+    @abstractmethod
+    def log_scale_gradients(self) -> list[Tensor]:
+        """Return the gradients with respect to the logarithms that decide the scales; none before a backward pass."""
+
+    def own_means(self) -> tuple[nn.Parameter, ...]:
+        """Return parameters of the plain network that became locations of this law."""
+        return ()
 
 
 class BayesianLayer:

@@ -6,6 +6,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
+from slimbayes.layers.ops import ConvOp, ConvTransposeOp
 from slimbayes.layers.rank1 import Rank1
 
 __all__ = [
@@ -18,29 +19,9 @@ __all__ = [
 ]
 
 
-class _Rank1Conv(Rank1):
-    channel_dim = 1
-    # What every torch convolution has; declared here for the type checker.
-    in_channels: int
-    out_channels: int
-    groups: int
-    padding: Any
-    padding_mode: Any
-
-    def sizes(self) -> tuple[int, int]:
-        return self.in_channels, self.out_channels
-
-    def rows_axis(self, x: Tensor) -> int:
-        """Rows are always the first axis of a convolution's input."""
-        if x.dim() != self.weight.dim():
-            raise ValueError(
-                f"Layer {self.label} expected a batch of {self.weight.dim()} dimensions, but got shape "
-                f"{tuple(x.shape)}. Give it a batch, even of one."
-            )
-        return 0
-
+class _Rank1Conv(ConvOp, Rank1):
     def op(self, x: Tensor, *args: Any) -> Tensor:
-        return self._conv_forward(x, self.weight, None)  # type: ignore[operator]
+        return self.apply_weight(x, self.weight, *args)
 
     def scaled_weight(self, scale: Tensor) -> Tensor:
         return self.weight * self._by_group(scale).view(*self.weight.shape[:2], *[1] * (self.weight.dim() - 2))
@@ -95,23 +76,7 @@ class Rank1Conv3d(_Rank1Conv, nn.Conv3d):
     """
 
 
-class _Rank1ConvTranspose(_Rank1Conv):
-    functional: Any
-
-    def op(self, x: Tensor, *args: Any) -> Tensor:
-        size = args[0] if args else None
-        output_padding = self._output_padding(  # type: ignore[operator]
-            x,
-            None if size is None else list(size),
-            self.stride,
-            self.padding,
-            self.kernel_size,
-            self.weight.dim() - 2,
-            self.dilation,
-        )
-        convolve = type(self).functional
-        return convolve(x, self.weight, None, self.stride, self.padding, output_padding, self.groups, self.dilation)
-
+class _Rank1ConvTranspose(ConvTransposeOp, _Rank1Conv):
     def forward(self, input: Tensor, output_size: list[int] | None = None) -> Tensor:
         return super().forward(input) if output_size is None else super().forward(input, output_size)
 

@@ -293,6 +293,13 @@ class Factor(Stochastic, nn.Module):
         divergence = kl_divergence(self.distribution, self.prior.distribution(self.loc))
         return divergence.flatten(1).sum(1)
 
+    def log_scale_gradients(self) -> list[Tensor]:
+        """Return dL / d log scale = dL / d rho * scale / softplus'(rho)."""
+        if self.rho is None or self.rho.grad is None:
+            return []
+        with torch.no_grad():
+            return [self.rho.grad * self.scale / torch.sigmoid(self.rho)]
+
     def extra_repr(self) -> str:
         """Show the law and the shape."""
         return f"{self.family.name}, {tuple(self.loc.shape)}"

@@ -2,15 +2,15 @@
 
 from typing import Any
 
-import torch.nn.functional as F
 from torch import Tensor, nn
 
+from slimbayes.layers.ops import LinearOp
 from slimbayes.layers.rank1 import Rank1
 
 __all__ = ["Rank1Linear"]
 
 
-class Rank1Linear(Rank1, nn.Linear):
+class Rank1Linear(LinearOp, Rank1, nn.Linear):
     """``nn.Linear`` with rank-1 factors on its inputs and outputs.
 
     Args:
@@ -28,11 +28,8 @@ class Rank1Linear(Rank1, nn.Linear):
         (torch.Size([12, 7]), torch.Size([3, 7]))
     """
 
-    def sizes(self) -> tuple[int, int]:  # noqa: D102
-        return self.in_features, self.out_features
-
     def op(self, x: Tensor, *args: Any) -> Tensor:  # noqa: D102
-        return F.linear(x, self.weight)
+        return self.apply_weight(x, self.weight)
 
     def scaled_weight(self, scale: Tensor) -> Tensor:  # noqa: D102
         return self.weight * scale

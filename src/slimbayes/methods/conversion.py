@@ -99,6 +99,19 @@ def matches(selector: Selector, name: str, module: nn.Module) -> bool:
     return any(matches(one, name, module) for one in selector)
 
 
+def checked_selector(argument: str, selector: Selector, net: nn.Module) -> Selector:
+    """Return a selector that can be read more than once, or raise for what is none or picks nothing."""
+    selector = _as_selector(argument, selector)
+    _check_patterns(argument, selector, net)
+    return selector
+
+
+def exactly(names: Iterable[str]) -> Selector:
+    """Return a selector that picks the modules of these very names."""
+    wanted = frozenset(names)
+    return lambda name, module: name in wanted
+
+
 def _as_selector(argument: str, selector: Selector) -> Selector:
     """Return a selector that can be read more than once, or raise for what is none."""
     if selector is None or isinstance(selector, str) or callable(selector):
@@ -187,6 +200,7 @@ def convert(
     include: Selector = None,
     exclude: Selector = None,
     veto: Callable[[nn.Module], str] = lambda module: "",
+    settings_for: Callable[[str, nn.Module], Any] | None = None,
 ) -> Conversion:
     """Copy a network and convert the layers that were picked.
 
@@ -198,6 +212,7 @@ def convert(
             is an error.
         exclude: What to leave.
         veto: Returns why a module that could be converted is left by default, or ``""``.
+        settings_for: Returns the settings for a module of that name, where they differ from module to module.
     """
     if not isinstance(net, nn.Module):
         raise TypeError(f"Expected argument `net` to be a torch.nn.Module, but got {type(net).__name__}.")
@@ -206,9 +221,7 @@ def convert(
             "Expected argument `net` to be a plain network, but it has been converted already. Convert the network "
             "itself, or a member: model.member(0)."
         )
-    include, exclude = _as_selector("include", include), _as_selector("exclude", exclude)
-    _check_patterns("include", include, net)
-    _check_patterns("exclude", exclude, net)
+    include, exclude = checked_selector("include", include, net), checked_selector("exclude", exclude, net)
     # A holder, so that the root can be replaced like any other module.
     holder = nn.ModuleDict({"net": copy_of(net)})
     result = Conversion(holder["net"], all_parameters(net))
@@ -226,7 +239,7 @@ def convert(
         converter, _ = find_converter(method, module)
         assert converter is not None
         inside.update(id(child) for child in module.modules())
-        new = converter(module, settings)
+        new = converter(module, settings if settings_for is None else settings_for(name, module))
         if new is not module:
             replace(holder, module, new)
         part.converted, part.reason, part.after = True, type(new).__name__, all_parameters(new)

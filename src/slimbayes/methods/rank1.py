@@ -9,8 +9,9 @@ from slimbayes._checks import check_choice, check_number
 from slimbayes.families import Family
 from slimbayes.layers import attention, conv, linear, recurrent
 from slimbayes.layers.base import BayesianLayer
-from slimbayes.layers.embedding import MeanFieldEmbedding
+from slimbayes.layers.embedding import GaussianEmbedding
 from slimbayes.layers.factor import FactorOptions
+from slimbayes.layers.gaussian import GaussianOptions
 from slimbayes.layers.norm import NORMS, MemberNorm
 from slimbayes.methods.conversion import Selector, convert, register_converter
 from slimbayes.model import BayesianModel
@@ -182,4 +183,6 @@ for norm in NORMS:
 
 @register_converter(nn.Embedding)
 def _embedding(layer: nn.Module, settings: Rank1Settings) -> nn.Module:
-    return MeanFieldEmbedding.adopt(layer, settings.options.members, prior_std=settings.embedding_prior_std)
+    # Each row draws its own table, like its factors; the reference starts at softplus(-3) = 0.0486.
+    options = GaussianOptions(estimator="flipout", prior_std=settings.embedding_prior_std, init_std=0.0486)
+    return GaussianEmbedding.adopt(layer, options, members=settings.options.members)

@@ -1,0 +1,132 @@
+"""What is measured: suites of training steps that differ in the method alone."""
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from functools import partial
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+import slimbayes as sb
+from slimbayes._checks import check_choice
+
+__all__ = ["SUITES", "Case", "Suite", "training_step"]
+
+Step = Callable[[], None]
+
+#: Divides the KL. Any number costs the same; this one is MNIST's.
+NUM_DATA = 60_000
+
+
+@dataclass(frozen=True)
+class Case:
+    """One row of a suite's table.
+
+    Attributes:
+        name: Unique in its suite.
+        build: Makes the network and its rows from torch's global generator, and returns the step to time.
+    """
+
+    name: str
+    build: Callable[[], Step]
+
+
+@dataclass(frozen=True)
+class Suite:
+    """Cases that are measured in one interleaved run.
+
+    Attributes:
+        name: What the command line calls it.
+        description: One line.
+        cases: The rows of its table.
+        batch: Rows of the batch that every case trains on.
+        baseline: The case that the others are divided by.
+    """
+
+    name: str
+    description: str
+    cases: tuple[Case, ...]
+    batch: int
+    baseline: str = "plain"
+
+    def pick(self, names: Sequence[str] | None = None) -> list[Case]:
+        """Return the cases of these names, in the suite's order; the baseline is always among them.
+
+        Args:
+            names: None for all of them.
+
+        Example:
+            >>> [case.name for case in SUITES["dense"].pick(["rank1"])]
+            ['plain', 'rank1']
+        """
+        known = [case.name for case in self.cases]
+        for name in names or ():
+            check_choice("cases", name, known)
+        return [case for case in self.cases if names is None or case.name in (self.baseline, *names)]
+
+
+def squared_error(outputs: Tensor, targets: Tensor) -> Tensor:
+    """Return the log-likelihood of unit noise without its constant: cheap, and the same for all cases.
+
+    Shape:
+        - Outputs: ``(*, batch, features)``. Targets: ``(batch, features)``. Result: ``(*, batch)``.
+    """
+    return -0.5 * (outputs - targets).square().sum(-1)
+
+
+def training_step(model: nn.Module, x: Tensor, y: Tensor) -> Step:
+    """Return a function that trains a model by one step: zero_grad, forward, loss, backward, fused Adam.
+
+    The loss is the mean squared error over the batch, plus the KL for a Bayesian model.
+
+    Args:
+        model: A plain network or a ``BayesianModel``.
+        x: Inputs, always the same.
+        y: Targets.
+
+    Example:
+        >>> net = nn.Linear(8, 3)
+        >>> before = net.weight.clone()
+        >>> training_step(net, torch.randn(5, 8), torch.randn(5, 3))()
+        >>> torch.equal(net.weight, before)
+        False
+    """
+    optimiser = torch.optim.Adam(model.parameters(), fused=True)
+    elbo = sb.ELBO(model, NUM_DATA, squared_error) if isinstance(model, sb.BayesianModel) else None
+
+    def step() -> None:
+        optimiser.zero_grad()
+        outputs = model(x)
+        loss = -squared_error(outputs, y).mean() if elbo is None else elbo(outputs, y)
+        loss.backward()
+        optimiser.step()
+
+    return step
+
+
+DENSE_WIDTH, DENSE_BATCH = 1024, 256
+
+
+def _dense(method: str | None = None, **options: Any) -> Step:
+    net = nn.Linear(DENSE_WIDTH, DENSE_WIDTH)
+    x, y = torch.randn(2, DENSE_BATCH, DENSE_WIDTH)
+    return training_step(net if method is None else getattr(sb, method)(net, **options), x, y)
+
+
+_ESTIMATORS = ("reparameterization", "local", "flipout")
+_DENSE = Suite(
+    "dense",
+    f"train step of one nn.Linear({DENSE_WIDTH}, {DENSE_WIDTH}) on {DENSE_BATCH} rows, a single draw of the weights",
+    (
+        Case("plain", _dense),
+        *(Case(f"k_tied/{e}", partial(_dense, "k_tied", k=2, prior_std=0.3, estimator=e)) for e in _ESTIMATORS),
+        *(Case(f"mean_field/{e}", partial(_dense, "mean_field", prior_std=0.3, estimator=e)) for e in _ESTIMATORS),
+        Case("rank1", partial(_dense, "rank1", members=1)),
+        Case("batch_ensemble", partial(_dense, "batch_ensemble", members=1)),
+    ),
+    DENSE_BATCH,
+)
+
+#: By name.
+SUITES = {suite.name: suite for suite in (_DENSE,)}

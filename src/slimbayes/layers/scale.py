@@ -1,0 +1,218 @@
+"""Standard deviations of a weight: one for each entry, or k-tied, sigma = U V^T (Eq. 7); both in log parameters."""
+
+import math
+from abc import abstractmethod
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+__all__ = ["FullScale", "Scale", "TiedScale"]
+
+
+class Scale(nn.Module):
+    """A positive tensor of a weight's shape."""
+
+    @abstractmethod
+    def values(self) -> Tensor:
+        """Return all standard deviations, in the weight's shape."""
+
+    @abstractmethod
+    def at(self, rows: Tensor) -> Tensor:
+        """Return those of some rows of the weight, ``(*rows.shape, *rest)``."""
+
+    @abstractmethod
+    def log_sum(self, rows: Tensor | None = None) -> Tensor:
+        """Return the sum of log sigma, over some rows or all."""
+
+    @abstractmethod
+    def square_sum(self, rows: Tensor | None = None) -> Tensor:
+        """Return the sum of sigma^2, over some rows or all."""
+
+    @abstractmethod
+    def output_variance(self, squares: Tensor) -> Tensor:
+        """Return, for squared inputs ``(*, in)``, the variances sum_i x_i^2 sigma_oi^2 of a dense layer's outputs."""
+
+    @abstractmethod
+    def log_parameters(self) -> tuple[nn.Parameter, ...]:
+        """Return the free parameters, all logarithms."""
+
+
+class FullScale(Scale):
+    r"""Mean-field: a free :math:`\log \sigma` for each weight.
+
+    Args:
+        shape: The weight's shape.
+        std: Initial standard deviations are drawn from N(std, (jitter std)^2): N(0.01, 0.001) in appendix D.2.
+        jitter: Their relative spread.
+        max_std: Upper bound of sigma, or None.
+
+    Example:
+        >>> scale = FullScale((3, 4), std=0.01, jitter=0.0)
+        >>> scale.values()[0]
+        tensor([0.0100, 0.0100, 0.0100, 0.0100], grad_fn=<SelectBackward0>)
+    """
+
+    def __init__(
+        self,
+        shape: tuple[int, ...],
+        std: float,
+        jitter: float = 0.1,
+        max_std: float | None = None,
+        device: Any = None,
+        dtype: torch.dtype | None = None,
+    ) -> None:
+        super().__init__()
+        self.bound = None if max_std is None else math.log(max_std)
+        # Far below the mean, where a draw would be negative, the logarithm needs some positive value.
+        start = std * (1 + jitter * torch.randn(shape)).clamp_(min=1e-3)
+        self.log_scale = nn.Parameter(_below(start.log(), self.bound).to(device=device, dtype=dtype))
+
+    def _log_values(self) -> Tensor:
+        return _below(self.log_scale, self.bound)
+
+    def values(self) -> Tensor:  # noqa: D102
+        return self._log_values().exp()
+
+    def at(self, rows: Tensor) -> Tensor:  # noqa: D102
+        return _below(nn.functional.embedding(rows, self.log_scale), self.bound).exp()
+
+    def log_sum(self, rows: Tensor | None = None) -> Tensor:  # noqa: D102
+        values = _in_full_precision(self._log_values())
+        return values.sum() if rows is None else values[rows].sum()
+
+    def square_sum(self, rows: Tensor | None = None) -> Tensor:  # noqa: D102
+        values = _in_full_precision(self._log_values())
+        return (2 * (values if rows is None else values[rows])).exp().sum()
+
+    def output_variance(self, squares: Tensor) -> Tensor:  # noqa: D102
+        return nn.functional.linear(squares, (2 * self._log_values()).exp())
+
+    def log_parameters(self) -> tuple[nn.Parameter, ...]:  # noqa: D102
+        return (self.log_scale,)
+
+    def extra_repr(self) -> str:
+        """Show the shape."""
+        return str(tuple(self.log_scale.shape))
+
+
+class TiedScale(Scale):
+    r"""k-tied: :math:`\sigma_{ij} = \sum_{a=1}^k u_{ia} v_{ja}` with free logarithms of u and v (Eqs. 7, 8).
+
+    The weight is read as a matrix with one row for each output channel; a convolution's input channels and kernel
+    are flattened together (appendix D.3), so u has one row for each of in * kernel, v for each output.
+
+    Args:
+        shape: The weight's shape.
+        k: Number of terms.
+        std: Initial sigma: log u and log v start at (log std - log k) / 2 plus noise (appendix D.4).
+        jitter: Standard deviation of that noise, which breaks the symmetry of the k terms.
+        max_std: Upper bound of sigma, or None. Each u and v is kept below sqrt(max_std / k), which is sufficient and
+            keeps sigma of rank k.
+        output_dim: Axis of the output channels; 1 in transposed convolutions.
+
+    Example:
+        >>> scale = TiedScale((64, 32, 3, 3), k=2, std=0.01)
+        >>> scale.log_u.shape, scale.log_v.shape, scale.values().shape
+        (torch.Size([288, 2]), torch.Size([64, 2]), torch.Size([64, 32, 3, 3]))
+    """
+
+    def __init__(
+        self,
+        shape: tuple[int, ...],
+        k: int,
+        std: float,
+        jitter: float = 0.1,
+        max_std: float | None = None,
+        output_dim: int = 0,
+        device: Any = None,
+        dtype: torch.dtype | None = None,
+    ) -> None:
+        super().__init__()
+        self.shape, self.k, self.output_dim = tuple(shape), k, output_dim
+        self.bound = None if max_std is None else 0.5 * (math.log(max_std) - math.log(k))
+        outputs, inputs = shape[output_dim], math.prod(shape) // shape[output_dim]
+        start = 0.5 * (math.log(std) - math.log(k))
+        log_u, log_v = (_below(start + jitter * torch.randn(size, k), self.bound) for size in (inputs, outputs))
+        self.log_u = nn.Parameter(log_u.to(device=device, dtype=dtype))
+        self.log_v = nn.Parameter(log_v.to(device=device, dtype=dtype))
+
+    @property
+    def u(self) -> Tensor:
+        """U: ``(inputs * kernel, k)``."""
+        return _below(self.log_u, self.bound).exp()
+
+    @property
+    def v(self) -> Tensor:
+        """V: ``(outputs, k)``."""
+        return _below(self.log_v, self.bound).exp()
+
+    def values(self) -> Tensor:  # noqa: D102
+        rest = [size for axis, size in enumerate(self.shape) if axis != self.output_dim]
+        return (self.v @ self.u.T).view(-1, *rest).movedim(0, self.output_dim)
+
+    def at(self, rows: Tensor) -> Tensor:  # noqa: D102
+        return _below(nn.functional.embedding(rows, self.log_v), self.bound).exp() @ self.u.T
+
+    def log_sum(self, rows: Tensor | None = None) -> Tensor:  # noqa: D102
+        log_u, log_v = (_in_full_precision(_below(log, self.bound)) for log in (self.log_u, self.log_v))
+        log_v = log_v if rows is None else log_v[rows]
+        if self.k == 1:
+            return log_v.shape[0] * log_u.sum() + log_u.shape[0] * log_v.sum()
+        return (log_v.exp() @ log_u.exp().T).log().sum()
+
+    def square_sum(self, rows: Tensor | None = None) -> Tensor:  # noqa: D102
+        u, v = _in_full_precision(self.u), _in_full_precision(self.v)
+        v = v if rows is None else v[rows]
+        # sum_ij (sum_a u_ia v_ja)^2 = sum_ab (U^T U)_ab (V^T V)_ab: sigma itself is not needed.
+        return ((u.T @ u) * (v.T @ v)).sum()
+
+    def output_variance(self, squares: Tensor) -> Tensor:
+        r"""Return the variances in factored form, O(batch (m + n) k^2); sigma is never made.
+
+        .. math::
+            \sum_i x_i^2 \sigma_{oi}^2 = \sum_{a \le b} c_{ab} \, v_{oa} v_{ob} \sum_i x_i^2 u_{ia} u_{ib},
+            \qquad c_{ab} = 2 - [a = b]
+        """
+        first, second = torch.triu_indices(self.k, self.k, device=self.log_u.device)
+        u, v = self.u, self.v
+        twice = torch.where(first == second, 1.0, 2.0).to(v.dtype)
+        return (squares @ (u[:, first] * u[:, second])) @ (twice * v[:, first] * v[:, second]).T
+
+    def log_parameters(self) -> tuple[nn.Parameter, ...]:  # noqa: D102
+        return self.log_u, self.log_v
+
+    def extra_repr(self) -> str:
+        """Show the shape and k."""
+        return f"{self.shape}, k={self.k}"
+
+
+def _in_full_precision(x: Tensor) -> Tensor:
+    return x.float() if x.dtype in (torch.float16, torch.bfloat16) else x
+
+
+def _below(log: Tensor, bound: float | None) -> Tensor:
+    return log if bound is None else _Below.apply(log, bound)
+
+
+class _Below(torch.autograd.Function):
+    """min(x, bound) with the gradient of a projection: beyond the bound only steps back inside are let through.
+
+    The gradient of a plain clamp is zero there, and a parameter that has crossed the bound would never return.
+    """
+
+    generate_vmap_rule = True
+
+    @staticmethod
+    def forward(x: Tensor, bound: float) -> Tensor:
+        return x.clamp(max=bound)
+
+    @staticmethod
+    def setup_context(ctx: Any, inputs: tuple[Any, ...], output: Tensor) -> None:
+        ctx.save_for_backward(inputs[0])
+        ctx.bound = inputs[1]
+
+    @staticmethod
+    def backward(ctx: Any, *grads: Tensor) -> tuple[Tensor, None]:
+        (x,), (grad,) = ctx.saved_tensors, grads
+        return torch.where((x < ctx.bound) | (grad > 0), grad, 0.0), None

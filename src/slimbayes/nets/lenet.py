@@ -1,0 +1,50 @@
+"""The LeNet of the k-tied Normal paper: two convolutions and two dense layers."""
+
+from torch import nn
+
+from slimbayes._checks import check_count
+
+__all__ = ["LeNet"]
+
+
+class LeNet(nn.Sequential):
+    """Convolutions of 32 and 64 channels, each with ReLU and 2x2 max-pooling, then dense layers of 512 and ``classes``.
+
+    The paper's text (appendix D.1) says 3x3 kernels, but its parameter counts are those of 5x5 kernels with
+    "same" padding, which are therefore the default.
+
+    Args:
+        classes: Number of outputs.
+        channels: Colour channels of the input.
+        size: Height and width of the input.
+        kernel: Height and width of the convolutions' kernels.
+
+    Shape:
+        - Input: ``(batch, channels, size, size)``. Output: ``(batch, classes)``.
+
+    Example:
+        >>> import torch
+        >>> net = LeNet()
+        >>> net(torch.randn(2, 3, 32, 32)).shape
+        torch.Size([2, 100])
+        >>> sum(p.numel() for p in net.parameters())
+        2202660
+    """
+
+    def __init__(self, classes: int = 100, channels: int = 3, size: int = 32, kernel: int = 5) -> None:
+        check_count("classes", classes)
+        check_count("channels", channels)
+        check_count("size", size, 4, "Two poolings halve it twice.")
+        check_count("kernel", kernel)
+        super().__init__(
+            nn.Conv2d(channels, 32, kernel, padding="same"),
+            nn.ReLU(),
+            nn.MaxPool2d(2),
+            nn.Conv2d(32, 64, kernel, padding="same"),
+            nn.ReLU(),
+            nn.MaxPool2d(2),
+            nn.Flatten(),
+            nn.Linear(64 * (size // 4) ** 2, 512),
+            nn.ReLU(),
+            nn.Linear(512, classes),
+        )
