@@ -71,10 +71,10 @@ def test_a_failed_write_keeps_the_older_file(tmp_path, monkeypatch):
 
 @pytest.mark.usefixtures("_toy")
 def test_a_pipe_is_written_to_and_not_replaced(tmp_path):
-    # Opened for reading too, so that neither end waits for the other.
+    # Open for both and not waiting, so that neither end can hang.
     pipe = tmp_path / "pipe"
     os.mkfifo(pipe)
-    end = os.open(pipe, os.O_RDWR)
+    end = os.open(pipe, os.O_RDWR | os.O_NONBLOCK)
     try:
         assert invoke("toy", "--rounds", 1, "--out", pipe).exit_code == 0
         assert json.loads(os.read(end, 1 << 16))["suite"] == "toy"

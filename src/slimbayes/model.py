@@ -146,7 +146,7 @@ class BayesianModel(nn.Module):
     @staticmethod
     def _tiled(copies: int) -> Any:
         def repeat(x: Tensor, axis: int) -> Tensor:
-            return x.repeat(*(copies if i == axis else 1 for i in range(x.dim())))
+            return x if copies == 1 else x.repeat(*(copies if i == axis else 1 for i in range(x.dim())))
 
         return repeat
 
@@ -220,7 +220,9 @@ class BayesianModel(nn.Module):
         total = torch.zeros((), device=self.device)
         for part in self.stochastic():
             divergence = part.kl()
-            total = total + (divergence.mean() if member_kl == "mean" else divergence.sum())
+            if divergence.dim():
+                divergence = divergence.mean() if member_kl == "mean" else divergence.sum()
+            total = total + divergence
         for module in self.net.modules():
             if isinstance(module, Prior) and (penalty := module.penalty()) is not None:
                 total = total + penalty

@@ -8,6 +8,7 @@ import torch
 from torch import Tensor
 
 from slimbayes._checks import check_number
+from slimbayes.analysis.figures import new_axes
 from slimbayes.families import Family, InverseGamma, LogNormal
 from slimbayes.priors import Prior
 
@@ -94,14 +95,7 @@ def plot_induced_weight_priors(
         >>> plot_induced_weight_priors().lines[0].get_label()
         'r = 1'
     """
-    if ax is None:
-        try:
-            from matplotlib import pyplot
-        except ImportError as error:
-            raise ImportError(
-                'plot_induced_weight_priors needs matplotlib. Install it with: pip install "slimbayes[report]"'
-            ) from error
-        ax = pyplot.subplots(figsize=(5, 3.2), layout="constrained")[1]
+    ax = new_axes(width=5) if ax is None else ax
     priors = _figure_1() if priors is None else priors
     # An even number of points leaves out 0, where some densities have a pole.
     weights = torch.linspace(-4, 4, 800, dtype=torch.float64) * weight_std

@@ -4,11 +4,13 @@ from typing import Any
 
 import torch
 import torch.nn.functional as F
-from torch import Generator, Tensor, nn
+from torch import Tensor, nn
 
+from slimbayes._checks import check_count
 from slimbayes.families import Normal
 from slimbayes.layers.base import BayesianLayer, Pick, plain_base
 from slimbayes.layers.gaussian import GaussianOptions, GaussianWeight, posterior_of
+from slimbayes.layers.gaussian_layer import random_signs
 from slimbayes.layers.rank1 import become_plain
 
 __all__ = ["GaussianEmbedding"]
@@ -17,9 +19,10 @@ __all__ = ["GaussianEmbedding"]
 class GaussianEmbedding(BayesianLayer, nn.Embedding):
     """``nn.Embedding`` whose table is Gaussian with means ``weight``.
 
-    Members share the law (there is no member axis) but not the draws. Of a drawn table only the entries that are
-    looked up are made. With plain reparameterisation all rows of a draw see the same table; with Flipout and local
-    reparameterisation each row draws its own, in which a token that comes twice has one value.
+    Members share the law (there is no member axis) but not the draws. With plain reparameterisation all rows of a
+    draw see the same table; with Flipout and local reparameterisation each row draws its own, in which a token that
+    comes twice has one value. Of such a table only the entries that are looked up are made; but a table that is tied
+    to a decoder is perturbed as Flipout does it, so that both see the same.
 
     Args:
         *args: The arguments of ``nn.Embedding``.
@@ -49,6 +52,7 @@ class GaussianEmbedding(BayesianLayer, nn.Embedding):
                 f"Embedding {self.label} has max_norm={self.max_norm}, which rewrites its "
                 "table in every pass and has no posterior. Build it without, or exclude it."
             )
+        check_count("members", members)
         self.members, self.estimator, self.sample_per = members, options.estimator, options.sample_per
         memo = {} if memo is None else memo
         self.weight_posterior = posterior_of(self, "weight", options, memo, fixed_row=self.padding_idx)
@@ -64,19 +68,21 @@ class GaussianEmbedding(BayesianLayer, nn.Embedding):
 
     def forward(self, input: Tensor) -> Tensor:
         """Look up a draw of the table for each token."""
-        sampling, held = self.enter(), self.weight_posterior.held
-        if sampling.samples == 0 and held is None:
+        sampling, posterior = self.enter(), self.weight_posterior
+        if sampling.samples == 0 and posterior.held is None:
             return self._look_up(input, self.weight)
         axis = self.rows_axis(input)
         rows = self.rows_of(input, axis)
         tokens = input.movedim(axis, 0)
-        if held is not None:
-            return self._from_tables(tokens, held).movedim(0, axis)
-        groups = sampling.groups(self.members, rows)
-        if self.estimator == "reparameterization":
-            groups = 1 if self.sample_per == "batch" else self.members * sampling.samples
-        found = self._entries(self._grouped(tokens, groups), sampling.generator)
-        return found.view(*tokens.shape, self.embedding_dim).movedim(0, axis)
+        draws = 1 if self.sample_per == "batch" else self.members * sampling.samples
+        if posterior.held is not None or sampling.noise == "shared" or self.estimator == "reparameterization":
+            found = self._from_tables(tokens, posterior.values(draws))
+        else:
+            grouped = self._grouped(tokens, sampling.groups(self.members, rows))
+            make = self._flipout if posterior.tied else self._entries
+            found = self._look_up(grouped, self.weight) + make(grouped, draws)
+            found = found.view(*tokens.shape, self.embedding_dim)
+        return found.movedim(0, axis)
 
     def _grouped(self, tokens: Tensor, groups: int) -> Tensor:
         """Reshape tokens to ``(groups, *)``, those of one draw together."""
@@ -90,18 +96,36 @@ class GaussianEmbedding(BayesianLayer, nn.Embedding):
     def _from_tables(self, tokens: Tensor, tables: Tensor) -> Tensor:
         offsets = torch.arange(tables.shape[0], device=tokens.device).unsqueeze(1) * self.num_embeddings
         found = F.embedding(self._grouped(tokens, tables.shape[0]) + offsets, tables.flatten(0, 1))
-        return found.view(*tokens.shape, self.embedding_dim)
+        found = found.view(*tokens.shape, self.embedding_dim)
+        if self.padding_idx is None:
+            return found
+        # As in nn.Embedding, the padding token is never trained by being looked up.
+        return torch.where((tokens == self.padding_idx).unsqueeze(-1), found.detach(), found)
 
-    def _entries(self, tokens: Tensor, generator: Generator | None) -> Tensor:
-        """Draw the entries that ``(groups, length)`` tokens look up in a table for each group."""
-        mean = self._look_up(tokens, self.weight)
+    def _flipout(self, tokens: Tensor, draws: int) -> Tensor:
+        """Return what ``(groups, length)`` tokens find in the perturbations that a tied decoder has, too."""
+        posterior, generator = self.weight_posterior, self.sampling.generator
+        delta = posterior.remember("delta", lambda: posterior.perturbation(draws, generator))
+        groups, (outputs, inputs) = tokens.shape[0], self.weight.shape
+        s = posterior.remember("s", lambda: random_signs((groups, inputs), self.weight, generator))
+        r = posterior.remember("r", lambda: random_signs((groups, outputs), self.weight, generator))
+        return self._from_tables(tokens, delta) * s.unsqueeze(1) * r.gather(1, tokens).unsqueeze(-1)
+
+    def _entries(self, tokens: Tensor, draws: int) -> Tensor:
+        """Draw the perturbations that ``(groups, length)`` tokens find in a table for each group."""
         scale = self.weight_posterior.spread.at(tokens)
-        noise = Normal().noise(tuple(mean.shape), mean, generator).to(mean.dtype)
-        first = _first_occurrence(tokens)
-        noise = noise.gather(1, first.unsqueeze(-1).expand_as(noise))
+        noise = Normal().noise(tuple(scale.shape), scale, self.sampling.generator).to(scale.dtype)
+        length = tokens.shape[1]
+        if (drawn := self.sampling.drawn) is not None:  # a token of an earlier call has its value already
+            name = self.weight_posterior.name
+            for key, new in ((f"{name}/tokens", tokens), (f"{name}/noise", noise)):
+                drawn[key] = torch.cat([drawn[key], new], 1) if key in drawn else new
+            tokens, noise = drawn[f"{name}/tokens"], drawn[f"{name}/noise"]
+        first = _first_occurrence(tokens)[:, -length:]
+        noise = noise.gather(1, first.unsqueeze(-1).expand_as(scale))
         if self.padding_idx is not None:
-            noise = noise * (tokens != self.padding_idx).unsqueeze(-1)
-        return mean + scale * noise
+            noise = noise * (tokens[:, -length:] != self.padding_idx).unsqueeze(-1)
+        return scale * noise
 
     def fold(self, pick: Pick, member: int) -> nn.Module:
         """Become the plain embedding with the picked table."""

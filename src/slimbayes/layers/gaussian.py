@@ -12,7 +12,8 @@ from torch import distributions as td
 from slimbayes._checks import check_choice, check_count, check_number
 from slimbayes.families import Normal
 from slimbayes.layers.base import Pick, Stochastic
-from slimbayes.layers.scale import FullScale, Scale, TiedScale
+from slimbayes.layers.scale import FullScale, Scale, TiedScale, in_full_precision
+from slimbayes.layers.sums import sum_of_squares
 from slimbayes.sampling import Sampling
 
 __all__ = ["GaussianOptions", "GaussianWeight"]
@@ -103,6 +104,7 @@ class GaussianWeight(Stochastic, nn.Module):
         prior_std: Scale of the prior N(0, prior_std^2).
         tied_mean: The prior's mean is the posterior's, not 0.
         fixed_row: A row that is not random and has no KL: an embedding's padding token.
+        output_dim: Axis of the output channels.
 
     Example:
         >>> from slimbayes.layers.scale import FullScale
@@ -119,12 +121,14 @@ class GaussianWeight(Stochastic, nn.Module):
         prior_std: float = 0.3,
         tied_mean: bool = False,
         fixed_row: int | None = None,
+        output_dim: int = 0,
     ) -> None:
         super().__init__()
         self.sampling = Sampling()
         self.owner = (layer, attribute)  # in a tuple, or torch would make the layer a child of its own child
         self.spread = scale
-        self.prior_std, self.tied_mean, self.fixed_row = prior_std, tied_mean, fixed_row
+        self.prior_std, self.tied_mean, self.fixed_row, self.output_dim = prior_std, tied_mean, fixed_row, output_dim
+        self.tied = False  # several layers have this weight
         self._folded: nn.Parameter | None = None
 
     @property
@@ -164,9 +168,6 @@ class GaussianWeight(Stochastic, nn.Module):
     def draw(self, count: int, generator: Generator | None = None) -> Tensor:
         """Draw whole weights, ``(count, *shape)``."""
         mean = self.mean
-        if self.fixed_row is not None:  # as in nn.Embedding, the padding token is never trained
-            fixed = torch.arange(mean.shape[0], device=mean.device).unsqueeze(1) == self.fixed_row
-            return torch.where(fixed, mean.detach(), mean + self.perturbation(count, generator))
         noise = Normal().noise((count, *mean.shape), mean, generator)
         return torch.addcmul(mean, self.scale, noise.to(mean.dtype))
 
@@ -216,14 +217,12 @@ class GaussianWeight(Stochastic, nn.Module):
         if self.fixed_row is not None:
             everything = torch.arange(mean.shape[0], device=mean.device)
             rows = everything[everything != self.fixed_row]
-        squares = self.spread.square_sum(rows)
+        logs, squares = self.spread.sums(rows)
         chosen = mean if rows is None else mean[rows]
         if not self.tied_mean:
-            flat = chosen.flatten()
-            flat = flat.float() if flat.dtype in (torch.float16, torch.bfloat16) else flat
-            squares = squares + flat @ flat
+            squares = squares + sum_of_squares(in_full_precision(chosen))
         constant = chosen.numel() * (math.log(self.prior_std) - 0.5)
-        return constant - self.spread.log_sum(rows) + squares / (2 * self.prior_std**2)
+        return torch.add(constant - logs, squares, alpha=0.5 / self.prior_std**2)
 
     def log_scale_gradients(self) -> list[Tensor]:
         """Return the gradients of the log parameters."""
@@ -262,7 +261,10 @@ def posterior_of(
     """
     mean: nn.Parameter = getattr(layer, attribute)
     if id(mean) in memo:
-        return memo[id(mean)][0]
+        posterior = memo[id(mean)][0]
+        posterior.tied = True
+        posterior.fixed_row = fixed_row if posterior.fixed_row is None else posterior.fixed_row
+        return posterior
     weight = mean.dim() > 1
     he_std = math.sqrt(2 * mean.shape[output_dim] / mean.numel()) if weight else 0.0
     he_std *= math.sqrt(groups) if output_dim else 1.0
@@ -270,7 +272,10 @@ def posterior_of(
     if options.init != "network" and not (embedding and options.init == "he"):
         init_std = he_std if isinstance(options.init, str) else options.init
         with torch.no_grad():
+            kept = None if fixed_row is None else mean[fixed_row].clone()
             mean.copy_(init_std * torch.randn_like(mean) if weight else torch.zeros_like(mean))
+            if kept is not None:
+                mean[fixed_row] = kept
     shared: dict[str, Any] = {
         "std": options.init_std,
         "jitter": options.init_jitter,
@@ -291,6 +296,7 @@ def posterior_of(
         he_std if he_prior else options.prior_std,
         tied_mean=options.prior == "tied_mean",
         fixed_row=fixed_row,
+        output_dim=output_dim,
     )
     memo[id(mean)] = (posterior, mean)  # the mean is kept alive, so that its id is not used again
     return posterior

@@ -1,5 +1,7 @@
 """Dense layers, convolutions and transposed convolutions with Gaussian weights."""
 
+from typing import Any
+
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
@@ -44,11 +46,32 @@ class GaussianLinear(LinearOp, Gaussian, nn.Linear):
 
     def _local(self, x: Tensor) -> Tensor:
         mean = F.linear(x, self.weight, self.bias)
-        variance = self.weight_posterior.spread.output_variance(x.square())
+        offset = mean.new_tensor(SMALLEST_VARIANCE).expand(self.out_features)
         if self.bias_posterior is not None:
-            variance = variance + self.bias_posterior.scale.square()
+            offset = offset + self.bias_posterior.scale.square()
+        variance = self.weight_posterior.spread.output_variance(x.square(), offset)
         noise = Normal().noise(tuple(mean.shape), mean, self.sampling.generator)
-        return torch.addcmul(mean, (variance + SMALLEST_VARIANCE).sqrt().to(mean.dtype), noise.to(mean.dtype))
+        return _AddNoise.apply(mean, variance, noise.to(mean.dtype))[0]
+
+
+class _AddNoise(torch.autograd.Function):
+    """mean + sqrt(variance) * noise in the place of its first two arguments: new memory costs more than the numbers."""
+
+    @staticmethod
+    def forward(mean: Tensor, variance: Tensor, noise: Tensor) -> tuple[Tensor, Tensor]:
+        std = variance.sqrt_()
+        return mean.addcmul_(std, noise), std
+
+    @staticmethod
+    def setup_context(ctx: Any, inputs: tuple[Any, ...], output: tuple[Tensor, Tensor]) -> None:
+        ctx.mark_dirty(*inputs[:2])
+        ctx.mark_non_differentiable(output[1])
+        ctx.save_for_backward(inputs[2], output[1])
+
+    @staticmethod
+    def backward(ctx: Any, *grads: Tensor) -> tuple[Tensor, Tensor, None]:
+        noise, std = ctx.saved_tensors
+        return grads[0], (grads[0] * noise).div_(std).mul_(0.5), None
 
 
 class GaussianConv1d(ConvOp, Gaussian, nn.Conv1d):

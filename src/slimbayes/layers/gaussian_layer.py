@@ -24,10 +24,10 @@ class Gaussian(BayesianLayer, nn.Module):
                             random signs s and r for each row (Wen et al. 2018)
     ======================  =============================================================================
 
-    Where the weight meets a row more than once (convolutions, recurrences, dense layers over positions), noise on
-    outputs would be independent where it must not be, so ``"local"`` means Flipout there. Every estimator is exact:
-    each row is answered by one weight drawn from the posterior; Flipout's weights of different rows are uncorrelated,
-    local ones independent.
+    Where the weight meets a row more than once (convolutions, recurrences, dense layers over positions, tied weights),
+    noise on outputs would be independent where it must not be, so ``"local"`` means Flipout there. Every estimator is
+    exact: each row is answered by one weight drawn from the posterior; Flipout's weights of different rows are
+    uncorrelated, local ones independent.
 
     To support a layer class of your own, subclass this and your class, implement ``sizes``, ``apply_weight`` and
     ``apply_weights``, and register ``YourClass.adopt`` with ``sb.register_converter(..., method="mean_field")``.
@@ -85,7 +85,8 @@ class Gaussian(BayesianLayer, nn.Module):
         if held or sampling.noise == "shared" or self.estimator == "reparameterization":
             return self._reparameterized(input, draws, axis, *args)
         groups = sampling.groups(1, rows)
-        if self.estimator == "local" and self._meets_rows_once(input, groups):
+        once = not self.weight_posterior.tied and self._meets_rows_once(input, groups)
+        if self.estimator == "local" and once:
             return self._local(input)
         return self._flipout(input, draws, groups, axis, *args)
 

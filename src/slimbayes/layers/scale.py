@@ -5,7 +5,10 @@ from abc import abstractmethod
 from typing import Any
 
 import torch
+import torch.nn.functional as F
 from torch import Tensor, nn
+
+from slimbayes.layers.sums import full_sums, tied_sums
 
 __all__ = ["FullScale", "Scale", "TiedScale"]
 
@@ -22,16 +25,17 @@ class Scale(nn.Module):
         """Return those of some rows of the weight, ``(*rows.shape, *rest)``."""
 
     @abstractmethod
-    def log_sum(self, rows: Tensor | None = None) -> Tensor:
-        """Return the sum of log sigma, over some rows or all."""
+    def sums(self, rows: Tensor | None = None) -> tuple[Tensor, Tensor]:
+        """Return the sums of log sigma and of sigma^2, over some rows of the weight or all."""
 
     @abstractmethod
-    def square_sum(self, rows: Tensor | None = None) -> Tensor:
-        """Return the sum of sigma^2, over some rows or all."""
+    def output_variance(self, squares: Tensor, offset: Tensor | None = None) -> Tensor:
+        """Return, for squared inputs ``(*, in)``, the variances sum_i x_i^2 sigma_oi^2 of a dense layer's outputs.
 
-    @abstractmethod
-    def output_variance(self, squares: Tensor) -> Tensor:
-        """Return, for squared inputs ``(*, in)``, the variances sum_i x_i^2 sigma_oi^2 of a dense layer's outputs."""
+        Args:
+            squares: The inputs' squares.
+            offset: ``(out,)`` to add: the variance of a bias.
+        """
 
     @abstractmethod
     def log_parameters(self) -> tuple[nn.Parameter, ...]:
@@ -75,18 +79,14 @@ class FullScale(Scale):
         return self._log_values().exp()
 
     def at(self, rows: Tensor) -> Tensor:  # noqa: D102
-        return _below(nn.functional.embedding(rows, self.log_scale), self.bound).exp()
+        return _below(F.embedding(rows, self.log_scale), self.bound).exp()
 
-    def log_sum(self, rows: Tensor | None = None) -> Tensor:  # noqa: D102
-        values = _in_full_precision(self._log_values())
-        return values.sum() if rows is None else values[rows].sum()
+    def sums(self, rows: Tensor | None = None) -> tuple[Tensor, Tensor]:  # noqa: D102
+        values = in_full_precision(self._log_values())
+        return full_sums(values if rows is None else values[rows])
 
-    def square_sum(self, rows: Tensor | None = None) -> Tensor:  # noqa: D102
-        values = _in_full_precision(self._log_values())
-        return (2 * (values if rows is None else values[rows])).exp().sum()
-
-    def output_variance(self, squares: Tensor) -> Tensor:  # noqa: D102
-        return nn.functional.linear(squares, (2 * self._log_values()).exp())
+    def output_variance(self, squares: Tensor, offset: Tensor | None = None) -> Tensor:  # noqa: D102
+        return F.linear(squares, (2 * self._log_values()).exp(), offset)
 
     def log_parameters(self) -> tuple[nn.Parameter, ...]:  # noqa: D102
         return (self.log_scale,)
@@ -152,32 +152,21 @@ class TiedScale(Scale):
         return (self.v @ self.u.T).view(-1, *rest).movedim(0, self.output_dim)
 
     def at(self, rows: Tensor) -> Tensor:  # noqa: D102
-        return _below(nn.functional.embedding(rows, self.log_v), self.bound).exp() @ self.u.T
+        return _below(F.embedding(rows, self.log_v), self.bound).exp() @ self.u.T
 
-    def log_sum(self, rows: Tensor | None = None) -> Tensor:  # noqa: D102
-        log_u, log_v = (_in_full_precision(_below(log, self.bound)) for log in (self.log_u, self.log_v))
-        log_v = log_v if rows is None else log_v[rows]
-        if self.k == 1:
-            return log_v.shape[0] * log_u.sum() + log_u.shape[0] * log_v.sum()
-        return (log_v.exp() @ log_u.exp().T).log().sum()
+    def sums(self, rows: Tensor | None = None) -> tuple[Tensor, Tensor]:  # noqa: D102
+        log_u, log_v = (in_full_precision(_below(log, self.bound)) for log in (self.log_u, self.log_v))
+        return tied_sums(log_u, log_v if rows is None else log_v[rows])
 
-    def square_sum(self, rows: Tensor | None = None) -> Tensor:  # noqa: D102
-        u, v = _in_full_precision(self.u), _in_full_precision(self.v)
-        v = v if rows is None else v[rows]
-        # sum_ij (sum_a u_ia v_ja)^2 = sum_ab (U^T U)_ab (V^T V)_ab: sigma itself is not needed.
-        return ((u.T @ u) * (v.T @ v)).sum()
-
-    def output_variance(self, squares: Tensor) -> Tensor:
+    def output_variance(self, squares: Tensor, offset: Tensor | None = None) -> Tensor:
         r"""Return the variances in factored form, O(batch (m + n) k^2); sigma is never made.
 
         .. math::
-            \sum_i x_i^2 \sigma_{oi}^2 = \sum_{a \le b} c_{ab} \, v_{oa} v_{ob} \sum_i x_i^2 u_{ia} u_{ib},
-            \qquad c_{ab} = 2 - [a = b]
+            \sum_i x_i^2 \sigma_{oi}^2 = \sum_{ab} v_{oa} v_{ob} \sum_i x_i^2 u_{ia} u_{ib}
         """
-        first, second = torch.triu_indices(self.k, self.k, device=self.log_u.device)
         u, v = self.u, self.v
-        twice = torch.where(first == second, 1.0, 2.0).to(v.dtype)
-        return (squares @ (u[:, first] * u[:, second])) @ (twice * v[:, first] * v[:, second]).T
+        inputs, outputs = ((factor.unsqueeze(2) * factor.unsqueeze(1)).flatten(1) for factor in (u, v))
+        return F.linear(squares @ inputs, outputs, offset)
 
     def log_parameters(self) -> tuple[nn.Parameter, ...]:  # noqa: D102
         return self.log_u, self.log_v
@@ -187,7 +176,7 @@ class TiedScale(Scale):
         return f"{self.shape}, k={self.k}"
 
 
-def _in_full_precision(x: Tensor) -> Tensor:
+def in_full_precision(x: Tensor) -> Tensor:
     return x.float() if x.dtype in (torch.float16, torch.bfloat16) else x
 
 
