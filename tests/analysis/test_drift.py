@@ -52,7 +52,12 @@ def materialised_means(model):
 
 @pytest.mark.parametrize(
     ("convert", "options"),
-    [(sb.mean_field, {}), (sb.mean_field, {"max_std": 0.2}), (sb.k_tied, {"k": 1}), (sb.k_tied, {"k": 3, "max_std": 0.2})],
+    [
+        (sb.mean_field, {}),
+        (sb.mean_field, {"max_std": 0.2}),
+        (sb.k_tied, {"k": 1}),
+        (sb.k_tied, {"k": 3, "max_std": 0.2}),
+    ],
 )
 def test_means_are_those_of_materialised_standard_deviations(convert, options):
     model = convert(Net().double(), **options)

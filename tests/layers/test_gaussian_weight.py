@@ -238,6 +238,7 @@ def test_draws_are_means_plus_sigma_times_noise(k):
 
 @KS
 def test_each_standardised_draw_is_standard_normal(k):
+    torch.manual_seed(1)
     posterior = dense(20, 25, k=k, dtype=F64).weight_posterior
     standard = (posterior.draw(40).detach() - posterior.mean.detach()) / sigma_of(posterior.spread)
     assert stats.kstest(standard.flatten().numpy(), "norm").pvalue > 1e-3

@@ -21,6 +21,7 @@ from slimbayes.layers.gaussian_affine import GaussianConvTranspose1d as Gaussian
 from slimbayes.layers.gaussian_affine import GaussianConvTranspose2d as GaussianConvTranspose2d
 from slimbayes.layers.gaussian_affine import GaussianConvTranspose3d as GaussianConvTranspose3d
 from slimbayes.layers.gaussian_affine import GaussianLinear as GaussianLinear
+from slimbayes.layers.gaussian_attention import GaussianMultiheadAttention as GaussianMultiheadAttention
 from slimbayes.layers.gaussian_layer import Gaussian as Gaussian
 from slimbayes.layers.gaussian_recurrent import GaussianGRU as GaussianGRU
 from slimbayes.layers.gaussian_recurrent import GaussianLSTM as GaussianLSTM

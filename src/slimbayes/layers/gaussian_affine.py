@@ -1,5 +1,6 @@
 """Dense layers, convolutions and transposed convolutions with Gaussian weights."""
 
+from contextlib import nullcontext
 from typing import Any
 
 import torch
@@ -9,6 +10,7 @@ from torch import Tensor, nn
 from slimbayes.families import Normal
 from slimbayes.layers.gaussian_layer import Gaussian
 from slimbayes.layers.ops import ConvOp, ConvTransposeOp, LinearOp
+from slimbayes.layers.scale import in_full_precision
 
 __all__ = [
     "GaussianConv1d",
@@ -46,12 +48,16 @@ class GaussianLinear(LinearOp, Gaussian, nn.Linear):
 
     def _local(self, x: Tensor) -> Tensor:
         mean = F.linear(x, self.weight, self.bias)
-        offset = mean.new_tensor(SMALLEST_VARIANCE).expand(self.out_features)
-        if self.bias_posterior is not None:
-            offset = offset + self.bias_posterior.scale.square()
-        variance = self.weight_posterior.spread.output_variance(x.square(), offset)
+        half = mean.dtype in (torch.float16, torch.bfloat16)
+        # In half precision a variance has few digits, and squares soon leave the range of float16.
+        with torch.autocast(x.device.type, enabled=False) if half else nullcontext():
+            squares = in_full_precision(x).square()
+            offset = squares.new_tensor(SMALLEST_VARIANCE).expand(self.out_features)
+            if self.bias_posterior is not None:
+                offset = offset + in_full_precision(self.bias_posterior.scale).square()
+            variance = self.weight_posterior.spread.output_variance(squares, offset)
         noise = Normal().noise(tuple(mean.shape), mean, self.sampling.generator)
-        return _AddNoise.apply(mean, variance, noise.to(mean.dtype))[0]
+        return _AddNoise.apply(mean, variance, noise)[0]
 
 
 class _AddNoise(torch.autograd.Function):

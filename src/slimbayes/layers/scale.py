@@ -86,7 +86,7 @@ class FullScale(Scale):
         return full_sums(values if rows is None else values[rows])
 
     def output_variance(self, squares: Tensor, offset: Tensor | None = None) -> Tensor:  # noqa: D102
-        return F.linear(squares, (2 * self._log_values()).exp(), offset)
+        return F.linear(squares, (2 * self._log_values().to(squares.dtype)).exp(), offset)
 
     def log_parameters(self) -> tuple[nn.Parameter, ...]:  # noqa: D102
         return (self.log_scale,)
@@ -164,7 +164,7 @@ class TiedScale(Scale):
         .. math::
             \sum_i x_i^2 \sigma_{oi}^2 = \sum_{ab} v_{oa} v_{ob} \sum_i x_i^2 u_{ia} u_{ib}
         """
-        u, v = self.u, self.v
+        u, v = self.u.to(squares.dtype), self.v.to(squares.dtype)
         inputs, outputs = ((factor.unsqueeze(2) * factor.unsqueeze(1)).flatten(1) for factor in (u, v))
         return F.linear(squares @ inputs, outputs, offset)
 

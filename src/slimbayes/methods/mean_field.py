@@ -5,7 +5,7 @@ from typing import Any
 
 from torch import nn
 
-from slimbayes.layers import embedding, gaussian_affine, gaussian_recurrent
+from slimbayes.layers import embedding, gaussian_affine, gaussian_attention, gaussian_recurrent
 from slimbayes.layers.base import BayesianLayer
 from slimbayes.layers.gaussian import GaussianOptions
 from slimbayes.methods.conversion import Selector, checked_selector, convert, matches, register_converter
@@ -144,6 +144,7 @@ for plain, gaussian in {
     nn.LSTM: gaussian_recurrent.GaussianLSTM,
     nn.GRU: gaussian_recurrent.GaussianGRU,
     nn.RNN: gaussian_recurrent.GaussianRNN,
+    nn.MultiheadAttention: gaussian_attention.GaussianMultiheadAttention,
     nn.Embedding: embedding.GaussianEmbedding,
 }.items():
     register_converter(plain, _adopt(gaussian), method="mean_field")  # type: ignore[type-abstract]
