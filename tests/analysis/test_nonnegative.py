@@ -1,6 +1,7 @@
-"""Non-negative factorisation, against scikit-learn's, the singular value decomposition and SciPy's bounded minimiser."""
+"""Non-negative factorisation, against scikit-learn's, the truncated SVD and SciPy's bounded minimiser."""
 
 import warnings
+from itertools import pairwise
 
 import numpy as np
 import pytest
@@ -74,7 +75,7 @@ def test_one_column_is_the_truncated_svd(kind, shape):
 def test_the_residual_falls_with_k(kind):
     matrix = made(kind, (20, 10))
     residuals = [residual(matrix, nonnegative_factors(torch.from_numpy(matrix), k, low=1e-5)) for k in (1, 2, 3, 5, 10)]
-    assert all(after < before for before, after in zip(residuals, residuals[1:], strict=False))
+    assert all(after < before for before, after in pairwise(residuals))
     assert residuals[-1] < 0.02 * np.linalg.norm(matrix)  # all 10 columns could be exact
 
 

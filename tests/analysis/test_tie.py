@@ -2,6 +2,7 @@
 
 import copy
 import warnings
+from itertools import pairwise
 
 import numpy as np
 import pytest
@@ -129,7 +130,7 @@ def test_the_residual_falls_with_k():
     model = trained(nn.Linear(12, 8).double())
     sigma = model.net.weight_posterior.scale
     residuals = [(tie(model, k).net.weight_posterior.scale - sigma).norm().item() for k in (1, 2, 3, 5, 8)]
-    assert all(after < before for before, after in zip(residuals, residuals[1:], strict=False))
+    assert all(after < before for before, after in pairwise(residuals))
     assert residuals[-1] < 0.02 * sigma.norm()
 
 

@@ -48,10 +48,27 @@ def test_resnet_50(members, family, expected):
     assert len(model.summary().converted) == 54
 
 
+K_TIED = {  # mean-field, 1, 2 and 3-tied: reference-semantics.md, section 11
+    "MLP, MNIST": (956_820, 481_614, 484_008, 486_402),
+    "LeNet, CIFAR-100": (4_405_320, 2_262_188, 2_267_408, 2_272_628),
+    "LSTM, IMDB": (2_822_785, 2_692_993, 2_694_273, 2_695_553),
+    "ResNet-18, CIFAR-10": (9_814_026, 4_929_711, 4_946_964, 4_964_217),
+}
+
+
+def test_networks_of_the_k_tied_paper():
+    rows = counts.count_k_tied()
+    for name, expected in K_TIED.items():
+        assert tuple(row["parameters"] for row in rows if row["network"] == name) == expected
+    assert len(rows) == 16
+
+
 def test_the_documents_say_what_was_counted():
     root = Path(__file__).parent.parent.parent
-    rows = json.loads((root / "experiments" / "results" / "parameter-counts.json").read_text())["rows"]
+    stored = json.loads((root / "experiments" / "results" / "parameter-counts.json").read_text())
+    rows = stored["rows"]
     assert rows == counts.count()
+    assert stored["k_tied"] == counts.count_k_tied()
     added = {
         row["members"]: row["added_percent"] for row in rows if row["network"][0] == "R" and row["family"] == "normal"
     }

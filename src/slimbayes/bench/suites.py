@@ -82,7 +82,7 @@ def training_step(model: nn.Module, x: Tensor, y: Tensor) -> Step:
 
     Args:
         model: A plain network or a ``BayesianModel``.
-        x: Inputs, always the same.
+        x: Inputs, always the same. If they require a gradient it is computed, as for a layer inside a network.
         y: Targets.
 
     Example:
@@ -97,6 +97,7 @@ def training_step(model: nn.Module, x: Tensor, y: Tensor) -> Step:
 
     def step() -> None:
         optimiser.zero_grad()
+        x.grad = None
         outputs = model(x)
         loss = -squared_error(outputs, y).mean() if elbo is None else elbo(outputs, y)
         loss.backward()
@@ -108,25 +109,35 @@ def training_step(model: nn.Module, x: Tensor, y: Tensor) -> Step:
 DENSE_WIDTH, DENSE_BATCH = 1024, 256
 
 
-def _dense(method: str | None = None, **options: Any) -> Step:
+def _dense(method: str | None = None, inside: bool = True, **options: Any) -> Step:
     net = nn.Linear(DENSE_WIDTH, DENSE_WIDTH)
-    x, y = torch.randn(2, DENSE_BATCH, DENSE_WIDTH)
-    return training_step(net if method is None else getattr(sb, method)(net, **options), x, y)
+    x, y = torch.randn(DENSE_BATCH, DENSE_WIDTH), torch.randn(DENSE_BATCH, DENSE_WIDTH)
+    model = net if method is None else getattr(sb, method)(net, **options)
+    return training_step(model, x.requires_grad_(inside), y)
 
 
-_ESTIMATORS = ("reparameterization", "local", "flipout")
-_DENSE = Suite(
-    "dense",
-    f"train step of one nn.Linear({DENSE_WIDTH}, {DENSE_WIDTH}) on {DENSE_BATCH} rows, a single draw of the weights",
-    (
-        Case("plain", _dense),
-        *(Case(f"k_tied/{e}", partial(_dense, "k_tied", k=2, prior_std=0.3, estimator=e)) for e in _ESTIMATORS),
-        *(Case(f"mean_field/{e}", partial(_dense, "mean_field", prior_std=0.3, estimator=e)) for e in _ESTIMATORS),
-        Case("rank1", partial(_dense, "rank1", members=1)),
-        Case("batch_ensemble", partial(_dense, "batch_ensemble", members=1)),
-    ),
-    DENSE_BATCH,
-)
+def _dense_suite(name: str, place: str, inside: bool) -> Suite:
+    estimators = ("reparameterization", "local", "flipout")
+    build = partial(_dense, inside=inside)
+    return Suite(
+        name,
+        f"train step of one nn.Linear({DENSE_WIDTH}, {DENSE_WIDTH}) {place}, {DENSE_BATCH} rows, one draw",
+        (
+            Case("plain", build),
+            *(Case(f"k_tied/{e}", partial(build, "k_tied", k=2, prior_std=0.3, estimator=e)) for e in estimators),
+            *(Case(f"mean_field/{e}", partial(build, "mean_field", prior_std=0.3, estimator=e)) for e in estimators),
+            Case("rank1", partial(build, "rank1", members=1)),
+            Case("batch_ensemble", partial(build, "batch_ensemble", members=1)),
+        ),
+        DENSE_BATCH,
+    )
+
 
 #: By name.
-SUITES = {suite.name: suite for suite in (_DENSE,)}
+SUITES = {
+    suite.name: suite
+    for suite in (
+        _dense_suite("dense", "inside a network (its input needs a gradient, too)", True),
+        _dense_suite("dense_first", "that comes first (its input needs no gradient)", False),
+    )
+}

@@ -1,4 +1,4 @@
-"""What Bayesian factors add to the papers' networks: ``python -m slimbayes.nets.counts OUT.json``."""
+"""What posteriors add to the papers' networks: ``python -m slimbayes.nets.counts OUT.json``."""
 
 import json
 import sys
@@ -12,7 +12,7 @@ from torch import nn
 import slimbayes as sb
 from slimbayes.provenance import provenance
 
-__all__ = ["count"]
+__all__ = ["count", "count_k_tied"]
 
 NETWORKS: dict[str, Callable[[], nn.Module]] = {
     "WRN-28-10, CIFAR-10": lambda: sb.nets.wide_resnet("28-10", 10),
@@ -37,5 +37,29 @@ def count() -> list[dict[str, Any]]:
     return rows
 
 
+#: The networks of the k-tied paper's Figure 6 and Table 5, with the options of appendix D.
+K_TIED: dict[str, tuple[Callable[[], nn.Module], dict[str, Any], dict[str, Any]]] = {
+    "MLP, MNIST": (lambda: sb.nets.MLP(784, [400, 400], 10), {}, {}),
+    "LeNet, CIFAR-100": (sb.nets.LeNet, {}, {"untied": nn.Conv2d}),
+    "LSTM, IMDB": (sb.nets.SequenceClassifier, {"include": "lstm", "bayesian_bias": False}, {}),
+    "ResNet-18, CIFAR-10": (sb.nets.ResNet4, {"bayesian_bias": False}, {}),
+}
+
+
+def count_k_tied() -> list[dict[str, Any]]:
+    """Return the parameters of each network, mean-field and 1, 2 and 3-tied, running statistics counted."""
+    rows = []
+    with torch.device("meta"):
+        for name, (build, options, tied_options) in K_TIED.items():
+            models = {"mean-field": sb.mean_field(build(), **options)}
+            models |= {f"{k}-tied": sb.k_tied(build(), k=k, **options, **tied_options) for k in (1, 2, 3)}
+            rows += [
+                {"network": name, "method": method, "parameters": sb.count_parameters(model, running_statistics=True)}
+                for method, model in models.items()
+            ]
+    return rows
+
+
 if __name__ == "__main__":
-    Path(sys.argv[1]).write_text(json.dumps({**provenance(), "rows": count()}, indent=2) + "\n")
+    counted = {**provenance(), "rows": count(), "k_tied": count_k_tied()}
+    Path(sys.argv[1]).write_text(json.dumps(counted, indent=2) + "\n")
