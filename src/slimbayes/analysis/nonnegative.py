@@ -39,15 +39,17 @@ def nonnegative_factors(
     """
     matrix = matrix.detach().double()
     u, v = (factor.clamp(low, high) for factor in _balanced(*_start(matrix, k)))
-    total = matrix.square().sum()
+    total = matrix.square().sum().item()
     before = math.inf
     for _ in range(iterations):
         _sweep(u, matrix @ v, v.T @ v, low, high)
-        _sweep(v, matrix.T @ u, u.T @ u, low, high)
-        residual = (matrix - u @ v.T).square().sum()
+        products, gram = matrix.T @ u, u.T @ u
+        _sweep(v, products, gram, low, high)
+        # |A - U V^T|^2 without another matrix of A's size; its rounding is below the tolerance.
+        residual = (total - 2 * (v * products).sum() + (gram * (v.T @ v)).sum()).item()
         if before - residual <= TOLERANCE * total:
             break
-        before = residual.item()
+        before = residual
         u, v = _balanced(u, v)
     u, v = _balanced(u, v)
     return u.clamp(low, high), v.clamp(low, high)
