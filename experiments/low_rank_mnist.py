@@ -1,13 +1,17 @@
 """Low-rank structure of mean-field posteriors on MNIST, and the gradients of k-tied ones.
 
-A mean-field MLP 784-400-400-10 is trained as in appendix D of the k-tied paper; then the spectra of its posterior
-(Figure 3), its post-training approximations (Table 2) and the signal-to-noise ratio of the gradients of log sigma,
-beside that of k-tied models trained alike (Figure 6, top right), without KL annealing. Every finished run is kept in
-a JSON file of its own and not repeated; the last step makes the summary and the plot from those files.
+Two kinds of runs of the MLP 784-400-400-10, as in appendix D of the k-tied paper, without KL annealing:
+
+structure   A mean-field model is trained until its standard deviations have grown to the prior's size; then the
+            spectra of its posterior (Figure 3) and its post-training approximations (Table 2).
+gradients   Mean-field and k-tied models are trained for 1000 steps at the smaller learning rate that the paper's
+            curves of -ELBO imply (about 3e-4); then the signal-to-noise ratio of the gradients of the logarithms of
+            their standard deviations (Figure 6, top right).
 
     python experiments/low_rank_mnist.py --data /where/mnist/is
 
-Nothing is tuned: the learning rate and the prior are one choice from the paper's grids.
+Every finished run is kept in a JSON file of its own and not repeated; the last step makes the summary and the plot from
+those files. Nothing is tuned: learning rates and the prior are one choice from the paper's grids.
 """
 
 import argparse
@@ -16,7 +20,7 @@ import math
 import os
 import sys
 from concurrent.futures import ProcessPoolExecutor, as_completed
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from multiprocessing import get_context
 from pathlib import Path
 from typing import Any
@@ -38,22 +42,21 @@ METHODS = ("mean_field", "1-tied", "2-tied", "3-tied")
 class Settings:
     """What decides a run's numbers, besides its method and seed."""
 
-    data: str
-    steps: int = 5000
+    steps: int
+    lr: float
     batch: int = 1024
-    lr: float = 1e-3
-    prior_std: float = 0.2
-    snr_every: int = 1000
+    prior_std: float = 0.3
+    window: int = 10
     samples: int = 100
 
-    def without_path(self) -> dict[str, Any]:
-        """Return the settings without the place of the data."""
-        return {name: value for name, value in asdict(self).items() if name != "data"}
+
+#: By kind of run.
+SETTINGS = {"structure": Settings(steps=5000, lr=1e-3), "gradients": Settings(steps=1000, lr=3e-4)}
 
 
-def images(settings: Settings) -> tuple[torch.Tensor, ...]:
+def images(folder: str) -> tuple[torch.Tensor, ...]:
     """Return training, validation and test digits in [-1, 1] with labels; the last 10,000 are for validation."""
-    digits = load_mnist(settings.data)
+    digits = load_mnist(folder)
     x, test_x = (
         torch.from_numpy(array).float().flatten(1) / 127.5 - 1 for array in (digits.train_images, digits.test_images)
     )
@@ -92,20 +95,17 @@ def evaluate(
     }
 
 
-def run(method: str, seed: int, settings: Settings, out: Path, place: int) -> dict[str, Any]:
+def run(kind: str, method: str, seed: int, settings: Settings, data: str, out: Path, place: int) -> dict[str, Any]:
     """Train one model and look inside it."""
     torch.set_num_threads(1)
     torch.manual_seed(seed)
-    x, y, valid_x, valid_y, test_x, test_y = images(settings)
+    x, y, valid_x, valid_y, test_x, test_y = images(data)
     model = build(method, settings)
     elbo = sb.ELBO(model, num_data=len(x))
     optimiser = torch.optim.Adam(model.param_groups(lr=settings.lr))
-    snr, drift = sb.analysis.GradientSNR(model), sb.analysis.PosteriorDrift(model)
-    ratios: dict[int, Any] = {}
-    validation: dict[int, Any] = {}
-    bar = tqdm(total=settings.steps, desc=f"{method}, seed {seed}", position=place, disable=not sys.stderr.isatty())
-    order = torch.randperm(len(x))
-    at = 0
+    snr, drift = sb.analysis.GradientSNR(model, settings.window), sb.analysis.PosteriorDrift(model)
+    bar = tqdm(total=settings.steps, desc=f"{kind}, {method}, seed {seed}", position=place, disable=not _terminal())
+    order, at = torch.randperm(len(x)), 0
     for step in range(1, settings.steps + 1):
         if at + settings.batch > len(x):
             order, at = torch.randperm(len(x)), 0
@@ -113,38 +113,38 @@ def run(method: str, seed: int, settings: Settings, out: Path, place: int) -> di
         at += settings.batch
         optimiser.zero_grad()
         elbo(model(x[rows]), y[rows]).backward()
-        if (step - 1) % settings.snr_every >= settings.snr_every - snr.window:  # the last ten batches before the mark
+        if step > settings.steps - settings.window:
             snr.update()
         optimiser.step()
-        elbo.step()
-        if step % settings.snr_every == 0:
-            ratios[step] = {LAYERS[name]: value._asdict() for name, value in snr.compute().items()}
-            validation[step] = evaluate(model, valid_x, valid_y, len(x), 5, seed)
         if step % 100 == 0 or step == 1:
             drift.update(step)
         bar.update()
     result = {
         **provenance(),
+        "kind": kind,
         "method": method,
         "seed": seed,
-        "settings": settings.without_path(),
+        "settings": asdict(settings),
         "parameters": sb.count_parameters(model),
-        "snr": ratios,
-        "validation": validation,
-        "test": evaluate(model, test_x, test_y, len(x), settings.samples, seed),
+        "snr": {
+            # JSON has no infinity: null is the mean where some gradient never changed.
+            LAYERS[name]: {key: one if math.isfinite(one) else None for key, one in value._asdict().items()}
+            for name, value in snr.compute().items()
+        },
+        "validation": evaluate(model, valid_x, valid_y, len(x), settings.samples // 10 or 1, seed),
         "drift": {
             "steps": [int(step) for step in drift.steps],
             "mean_sigma": {LAYERS[name]: [float(value) for value in line] for name, line in drift.scales.items()},
         },
-        "spectra": {
+    }
+    if kind == "structure":
+        models = {"mean-field": model} | {f"rank {k}": sb.analysis.low_rank(model, k) for k in (1, 2, 3)}
+        result["test"] = {
+            name: evaluate(one, test_x, test_y, len(x), settings.samples, seed) for name, one in models.items()
+        }
+        result["spectra"] = {
             LAYERS[name]: {"mean": share.mean[:20].tolist(), "sigma": share.scale[:20].tolist()}
             for name, share in sb.analysis.explained_variance(model).items()
-        },
-    }
-    if method == "mean_field":
-        result["approximations"] = {
-            f"rank {k}": evaluate(sb.analysis.low_rank(model, k), test_x, test_y, len(x), settings.samples, seed)
-            for k in (1, 2, 3)
         }
         if seed == 0:
             picture = sb.analysis.plot_heat_maps(model, "3")
@@ -152,31 +152,34 @@ def run(method: str, seed: int, settings: Settings, out: Path, place: int) -> di
     return result
 
 
+def _terminal() -> bool:
+    return sys.stderr.isatty()
+
+
 def summarise(runs: list[dict[str, Any]]) -> dict[str, Any]:
     """Return means and standard errors over seeds of what the paper's tables and figures show."""
-    table: dict[str, Any] = {}
+    structure = [one for one in runs if one["kind"] == "structure"]
+    first_two = [
+        {layer: {kind: sum(shares[:2]) for kind, shares in one["spectra"][layer].items()} for layer in one["spectra"]}
+        for one in structure
+    ]
+    table: dict[str, Any] = {
+        "structure": {
+            "seeds": [one["seed"] for one in structure],
+            "test": _over_seeds([one["test"] for one in structure]),
+            "share_of_first_two": _over_seeds(first_two),
+        },
+        "gradients": {},
+    }
     for method in METHODS:
-        own = [one for one in runs if one["method"] == method]
-        if not own:
-            continue
-        row: dict[str, Any] = {"seeds": [one["seed"] for one in own], "parameters": own[0]["parameters"]}
-        row["test"] = _over_seeds([one["test"] for one in own])
-        row["snr"] = {step: _over_seeds([one["snr"][step] for one in own]) for step in own[0]["snr"]}
-        row["validation"] = {
-            step: _over_seeds([one["validation"][step] for one in own]) for step in own[0]["validation"]
-        }
-        row["spectra"] = _over_seeds(
-            [
-                {
-                    layer: {kind: sum(shares[:2]) for kind, shares in spectrum.items()}
-                    for layer, spectrum in one["spectra"].items()
-                }
-                for one in own
-            ]
-        )
-        if "approximations" in own[0]:
-            row["approximations"] = _over_seeds([one["approximations"] for one in own])
-        table[method] = row
+        own = [one for one in runs if one["kind"] == "gradients" and one["method"] == method]
+        if own:
+            table["gradients"][method] = {
+                "seeds": [one["seed"] for one in own],
+                "parameters": own[0]["parameters"],
+                "snr": _over_seeds([one["snr"] for one in own]),
+                "validation": _over_seeds([one["validation"] for one in own]),
+            }
     return table
 
 
@@ -184,6 +187,8 @@ def _over_seeds(values: list[Any]) -> Any:
     """Return the mean and standard error of each number in a list of alike nests."""
     if isinstance(values[0], dict):
         return {name: _over_seeds([value[name] for value in values]) for name in values[0]}
+    if None in values:
+        return None
     error = np.std(values, ddof=1) / math.sqrt(len(values)) if len(values) > 1 else None
     return {"mean": float(np.mean(values)), "standard_error": None if error is None else float(error)}
 
@@ -197,58 +202,62 @@ def draw(runs: list[dict[str, Any]], path: Path) -> None:
     from matplotlib import pyplot
 
     figure, axes = pyplot.subplots(1, 3, figsize=(13, 3.6), layout="constrained")
-    mean_field = [one for one in runs if one["method"] == "mean_field"]
+    structure = [one for one in runs if one["kind"] == "structure"]
     for ax, kind, title in ((axes[0], "mean", "posterior means"), (axes[1], "sigma", "posterior standard deviations")):
         for layer in LAYERS.values():
-            lines = np.array([one["spectra"][layer][kind][:10] for one in mean_field])
+            lines = np.array([one["spectra"][layer][kind][:10] for one in structure])
             ax.plot(np.arange(1, lines.shape[1] + 1), lines.mean(0), marker=".", label=layer)
         ax.set(title=title, xlabel="singular value", ylabel="share of variance explained", ylim=(-0.02, 1.02))
         ax.legend()
-    for method in METHODS:
-        own = [one for one in runs if one["method"] == method]
-        if own:
-            steps = [int(step) for step in own[0]["snr"]]
-            lines = np.array([[one["snr"][str(step)]["dense 2"]["mean"] for step in steps] for one in own])
-            axes[2].plot(steps, lines.mean(0), marker=".", label=method)
-    axes[2].set(title="gradient SNR of log σ, dense 2", xlabel="step", ylabel="E[g²] / Var[g]", yscale="log")
+    for place, method in enumerate(METHODS):
+        own = [one for one in runs if one["kind"] == "gradients" and one["method"] == method]
+        ratios = [[one["snr"][layer]["layer"] for one in own] for layer in LAYERS.values()]
+        axes[2].bar(np.arange(3) + 0.2 * (place - 1.5), [np.mean(ratio) for ratio in ratios], 0.2, label=method)
+    axes[2].set_xticks(range(3), list(LAYERS.values()))
+    axes[2].set(title="gradient SNR of log σ after 1000 steps", ylabel="Σ E[g²] / Σ Var[g]", yscale="log")
     axes[2].legend()
     figure.savefig(path, metadata={"Date": None})
 
 
 def _write(path: Path, content: Any) -> None:
     temporary = path.with_name(f".{path.name}.{os.getpid()}")
-    temporary.write_text(json.dumps(content, indent=1) + "\n")
+    temporary.write_text(json.dumps(content, indent=1, allow_nan=False) + "\n")
     os.replace(temporary, path)
 
 
-def main() -> None:
+def main(arguments: list[str] | None = None) -> None:
     """Run what is missing, then write the summary and the plot."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--data", required=True, help="folder with MNIST's four IDX files, or with a folder mnist")
-    parser.add_argument("--steps", type=int, default=Settings.steps, help="optimiser steps of each run")
-    parser.add_argument("--seeds", type=int, default=3, help="runs of each method")
-    parser.add_argument("--methods", default=",".join(METHODS), help="separated by commas")
-    parser.add_argument("--samples", type=int, default=Settings.samples, help="weights at test time")
-    parser.add_argument("--snr-every", type=int, default=Settings.snr_every, help="steps between two windows of ten")
+    parser.add_argument("--seeds", type=int, default=3, help="runs of each kind and method")
     parser.add_argument("--workers", type=int, default=os.cpu_count() or 1, help="processes, one thread each")
     parser.add_argument("--out", type=Path, default=RESULTS, help="folder of the results")
-    given = parser.parse_args()
-    settings = Settings(given.data, given.steps, samples=given.samples, snr_every=given.snr_every)
-    runs_folder = given.out / "runs"
-    runs_folder.mkdir(parents=True, exist_ok=True)
-    wanted = [(method, seed) for seed in range(given.seeds) for method in given.methods.split(",")]
-    missing = []
-    for method, seed in wanted:
-        path = runs_folder / f"{method}-{seed}.json"
-        if not path.exists() or json.loads(path.read_text())["settings"] != settings.without_path():
-            missing.append((method, seed))
+    parser.add_argument("--smoke", action="store_true", help="20 steps and 3 samples: does everything run?")
+    given = parser.parse_args(arguments)
+    settings = SETTINGS
+    if given.smoke:
+        settings = {kind: replace(one, steps=20, samples=3) for kind, one in SETTINGS.items()}
+    (given.out / "runs").mkdir(parents=True, exist_ok=True)
+    wanted = [
+        (kind, method, seed)
+        for seed in range(given.seeds)
+        for kind, method in [("structure", "mean_field"), *(("gradients", method) for method in METHODS)]
+    ]
+    files = {case: given.out / "runs" / "{}-{}-{}.json".format(*case) for case in wanted}
+    missing = [
+        case
+        for case, path in files.items()
+        if not path.exists() or json.loads(path.read_text())["settings"] != asdict(settings[case[0]])
+    ]
     with ProcessPoolExecutor(given.workers, mp_context=get_context("spawn")) as pool:
-        tasks = {pool.submit(run, *case, settings, given.out, i): case for i, case in enumerate(missing)}
+        tasks = {
+            pool.submit(run, *case, settings[case[0]], given.data, given.out, i): case for i, case in enumerate(missing)
+        }
         for task in as_completed(tasks):
-            method, seed = tasks[task]
-            _write(runs_folder / f"{method}-{seed}.json", task.result())
-    runs = [json.loads((runs_folder / f"{method}-{seed}.json").read_text()) for method, seed in wanted]
-    _write(given.out / "summary.json", {**provenance(), "settings": settings.without_path(), "table": summarise(runs)})
+            _write(files[tasks[task]], task.result())
+    runs = [json.loads(path.read_text()) for path in files.values()]
+    summary = {"settings": {kind: asdict(one) for kind, one in settings.items()}, "table": summarise(runs)}
+    _write(given.out / "summary.json", {**provenance(), **summary})
     draw(runs, given.out / "spectra-and-snr.svg")
 
 

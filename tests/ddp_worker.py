@@ -45,15 +45,16 @@ def row(method: str, network: str, rank: int) -> dict[str, bool]:
     # KL is drawn after the targets, with each rank's seed.
     alone = copy.deepcopy(model)
     alone.zero_grad()
-    rhos = {n: p for n, p in alone.named_parameters() if n.endswith(".rho") and ".prior." not in n}
+    names = (".rho", ".log_scale", ".log_u", ".log_v")
+    scales = {n: p for n, p in alone.named_parameters() if n.endswith(names) and ".prior." not in n}
     for seed, shard in enumerate(shards):
         outputs = alone(shard, samples=0)
         torch.manual_seed(seed)
         targets(outputs)
-        if rhos:
+        if scales:
             (alone.kl() / 50 / 2).backward()
-    kl_once = all(torch.allclose(p.grad, found[n], rtol=1e-4, atol=1e-7) for n, p in rhos.items())
-    kl_once = kl_once and (bool(rhos) or alone.kl().item() == 0)
+    kl_once = all(torch.allclose(p.grad, found[n], rtol=1e-4, atol=1e-7) for n, p in scales.items())
+    kl_once = kl_once and (bool(scales) or alone.kl().item() == 0)
     # Both ranks are seeded alike and see the same batch, yet draw different noise.
     torch.manual_seed(0)
     outputs = parallel(shards[0]).detach()

@@ -20,6 +20,14 @@ def rank1(**options) -> sb.BayesianModel:
     return sb.rank1(net(), **options)
 
 
+def mean_field(**options) -> sb.BayesianModel:
+    return sb.mean_field(net(), **options)
+
+
+def k_tied(k=2, **options) -> sb.BayesianModel:
+    return sb.k_tied(net(), k, **options)
+
+
 def elbo(num_data=10, likelihood="categorical", **options) -> sb.ELBO:
     return sb.ELBO(rank1(members=2), num_data, likelihood, **options)
 
@@ -103,6 +111,42 @@ VALUES = {
     "dropout_rate=1": (lambda: rank1(dropout_rate=1.0), ["`dropout_rate`", "1.0", "try 1e-3"]),
     "unknown perturbation": (lambda: rank1(perturbation="add"), ["`perturbation`", "'add'", "'additive'"]),
     "clip=0": (lambda: rank1(clip=0.0), ["`clip`", "0.0", "10"]),
+    # Gaussian weights
+    "k=0": (lambda: k_tied(0), ["`k`", "0", "such as 2"]),
+    "k=-1": (lambda: k_tied(-1), ["`k`", "-1", "such as 2"]),
+    "k=1.5": (lambda: k_tied(1.5), ["`k`", "1.5", "integer"]),
+    "k=True": (lambda: k_tied(True), ["`k`", "True", "integer"]),
+    "k=None": (lambda: k_tied(None), ["`k`", "None", "sb.mean_field"]),
+    "unknown estimator": (lambda: mean_field(estimator="flip"), ["`estimator`", "'flip'", "Did you mean 'flipout'"]),
+    "unknown prior of weights": (lambda: mean_field(prior="hee"), ["`prior`", "'hee'", "Did you mean 'he'"]),
+    "prior_std=0 of weights": (lambda: k_tied(prior_std=0.0), ["`prior_std`", "0.0", "0.2 or 0.3"]),
+    "prior_std=nan of weights": (lambda: mean_field(prior_std=math.nan), ["`prior_std`", "nan", "0.2 or 0.3"]),
+    "unknown init of means": (lambda: k_tied(init="net"), ["`init`", "'net'", "'network'"]),
+    "init=-1 of means": (lambda: mean_field(init=-1.0), ["`init`", "-1.0", "standard deviation"]),
+    "init=True of means": (lambda: mean_field(init=True), ["`init`", "True", "standard deviation"]),
+    "init_std=0": (lambda: mean_field(init_std=0), ["`init_std`", "0", "0.01"]),
+    "init_std=inf": (lambda: k_tied(init_std=math.inf), ["`init_std`", "inf", "0.01"]),
+    "init_jitter=-0.1": (lambda: k_tied(init_jitter=-0.1), ["`init_jitter`", "-0.1", "0.1"]),
+    "max_std=0": (lambda: mean_field(max_std=0.0), ["`max_std`", "0.0", "0.2"]),
+    "init_std above max_std": (
+        lambda: k_tied(init_std=0.5, max_std=0.2),
+        ["`init_std`", "0.5", "max_std=0.2"],
+    ),
+    "unknown sample_per": (lambda: mean_field(sample_per="batches"), ["`sample_per`", "'batches'", "'batch'"]),
+    "local noise per batch": (
+        lambda: k_tied(estimator="local", sample_per="batch"),
+        ["`sample_per`", "'batch'", "estimator='flipout'"],
+    ),
+    "unknown noise of weights": (lambda: k_tied(noise="exampl"), ["`noise`", "'exampl'", "Did you mean 'example'"]),
+    "untied of nothing": (lambda: k_tied(untied="lin"), ["`untied`", "'lin'", "picks none"]),
+    "untied of no layer": (lambda: k_tied(untied=nn.Conv2d), ["`untied`", "Conv2d", "picks none"]),
+    "batch_dim=-1 of weights": (lambda: mean_field(batch_dim=-1), ["`batch_dim`", "-1"]),
+    "member=1 of 1": (lambda: mean_field().member(1), ["`index`", "1", "0 to 0"]),
+    "max_norm of a table": (
+        lambda: sb.mean_field(nn.Embedding(4, 2, max_norm=1.0)),
+        ["max_norm=1.0", "exclude it"],
+    ),
+    "weights converted already": (lambda: sb.k_tied(mean_field()), ["`net`", "converted already", "member(0)"]),
     # The model
     "unknown noise": (lambda: rank1(noise="exampl"), ["`noise`", "'exampl'", "Did you mean 'example'"]),
     "unknown train_on": (lambda: rank1(train_on="splits"), ["`train_on`", "'splits'", "Did you mean 'split'"]),
@@ -176,6 +220,9 @@ TYPES = {
     ),
     "a plain network in the ELBO": (lambda: sb.ELBO(net(), 10), ["`model`", "Linear", "sb.rank1(net)"]),
     "an unknown option": (lambda: rank1(memberz=3), ["memberz"]),
+    "an unknown option of weights": (lambda: mean_field(k=3), ["'k'"]),
+    "untied of another type": (lambda: k_tied(untied=3), ["`untied`", "3", "predicate"]),
+    "no network for weights": (lambda: sb.k_tied(None), ["`net`", "NoneType", "Module"]),
 }
 
 

@@ -48,6 +48,9 @@ def test_mean_field_over_windows(window):
             np.testing.assert_allclose(ratios[name], expected, rtol=1e-9)
             assert found[name].mean == pytest.approx(expected.mean(), rel=1e-9)
             assert found[name].median == pytest.approx(np.median(expected), rel=1e-9)
+            moments = np.array(gradients)
+            of_layer = (moments**2).mean(0).sum() / moments.var(0).sum()
+            assert found[name].layer == pytest.approx(of_layer, rel=1e-9)
 
 
 def test_k_tied_takes_u_and_v_together():
@@ -117,7 +120,7 @@ def test_gradients_that_are_zero_or_never_change():
     for _ in put_gradients(model, [[0.0, 2.0, 1.0], [0.0, 2.0, 3.0]]):
         snr.update()
     np.testing.assert_array_equal(snr.ratios()["weight"], [np.nan, np.inf, 5.0])  # (1 + 9) / 2 over 1
-    assert snr.compute()["weight"] == (np.inf, np.inf)
+    assert snr.compute()["weight"] == (np.inf, np.inf, 9.0)  # of all three together: (0 + 4 + 5) / (0 + 0 + 1)
     for _ in put_gradients(model, np.zeros((2, 3))):
         snr.update()
     assert np.isnan(snr.compute()["weight"]).all()

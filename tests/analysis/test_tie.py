@@ -45,6 +45,10 @@ NETS = {
     "mlp": (mlp, lambda: torch.randn(7, 12)),
     "conv": (conv, lambda: torch.randn(7, 2, 4, 4)),
     "sequence": (Sequence, lambda: torch.randint(9, (7, 5))),
+    "attention": (
+        lambda: nn.TransformerEncoderLayer(8, 2, 12, dropout=0.0, batch_first=True),
+        lambda: torch.randn(7, 5, 8),
+    ),
 }
 
 
@@ -96,9 +100,12 @@ def test_the_model_is_not_touched(network):
     assert model.state_dict().keys() == before.keys()
     for name, value in model.state_dict().items():
         assert torch.equal(value, before[name])
-        if "weight_posterior" not in name and "posteriors.weight" not in name:  # all else is kept
+        if name in tied.state_dict():
             assert torch.equal(tied.state_dict()[name], value)
             assert tied.state_dict()[name].data_ptr() != value.data_ptr()
+        else:
+            assert name.endswith("spread.log_scale")
+            assert value.dim() > 1
     x = inputs()
     torch.testing.assert_close(tied(x, samples=0), model(x, samples=0))
 

@@ -1,53 +1,72 @@
-"""The mean-field embedding: its draws, its padding token and its KL."""
-
-import math
+"""The Gaussian embedding: its draws, its padding token, its KL, and tables that a decoder shares."""
 
 import pytest
 import torch
+from scipy import stats
 from torch import distributions as td
 from torch import nn
 
-from slimbayes.layers import MeanFieldEmbedding
+import slimbayes as sb
+from slimbayes.layers import GaussianEmbedding
 
 TOKENS, WIDTH, MEMBERS = 7, 3, 2
+F64 = torch.float64
+each_estimator = pytest.mark.parametrize("estimator", ["reparameterization", "local", "flipout"])
+per_row = pytest.mark.parametrize("estimator", ["local", "flipout"])
+each_spread = pytest.mark.parametrize("k", [None, 2])
 
 
-def build(std=0.5, **kwargs):
-    return MeanFieldEmbedding(TOKENS, WIDTH, members=MEMBERS, std=std, **kwargs)
+def build(estimator="flipout", members=MEMBERS, init_std=0.5, **kwargs):
+    return GaussianEmbedding(TOKENS, WIDTH, members=members, estimator=estimator, init_std=init_std, **kwargs)
 
 
-def scale_of(layer):
-    return torch.log1p(layer.rho.exp()) + 1e-7
+def sigma_of(layer):
+    spread = layer.weight_posterior.spread
+    return spread.log_scale.exp() if hasattr(spread, "log_scale") else spread.log_v.exp() @ spread.log_u.exp().T
 
 
-@pytest.mark.parametrize("std", [0.0486, 0.5])
-def test_rho_starts_around_the_inverse_softplus_of_std(std):
-    """As in the reference: jitter of standard deviation 0.1 that is cut off at two of them."""
-    jitter = MeanFieldEmbedding(400, 50, std=std).rho - math.log(math.expm1(std))
-    assert jitter.abs().max() <= 0.2 + 1e-6
-    assert jitter.mean().abs() < 5 * 0.1 / 20_000**0.5
-    assert jitter.std().item() == pytest.approx(0.0880, rel=0.03)  # of a normal truncated at two standard deviations
+def log_parameters(layer):
+    return list(layer.weight_posterior.spread.parameters())
 
 
+@pytest.mark.parametrize("init_std", [0.0486, 0.5])
+def test_standard_deviations_start_around_init_std(init_std):
+    layer = GaussianEmbedding(400, 50, init_std=init_std)
+    values = layer.weight_posterior.spread.log_scale.detach().exp().flatten().double()
+    assert stats.kstest(values.numpy(), stats.norm(init_std, 0.1 * init_std).cdf).pvalue > 1e-3
+
+
+def test_defaults():
+    layer = GaussianEmbedding(4, 2)
+    assert (layer.members, layer.estimator, layer.sample_per) == (1, "reparameterization", "draw")
+
+
+# ---------------------------------------------------------------------- draws
+
+
+@each_estimator
+@each_spread
 @pytest.mark.parametrize("noise", ["example", "shared"])
-def test_moments_of_the_draws(noise):
+def test_moments_of_the_draws(noise, estimator, k):
     """Mean and standard deviation of 20 000 draws are within five standard errors of weight and scale."""
-    layer, count = build().double(), 20_000
+    layer, count = build(estimator, k=k, dtype=F64), 20_000
     layer.sampling.noise, layer.sampling.samples = noise, count // MEMBERS
     drawn = layer(torch.arange(TOKENS).expand(count, -1)).detach()
-    scale = scale_of(layer)
+    scale = sigma_of(layer).detach()
     error = scale / count**0.5
     assert ((drawn.mean(0) - layer.weight).abs() < 5 * error).all()
     assert ((drawn.std(0) - scale).abs() < 5 * error / 2**0.5).all()
     # Tokens of one draw are independent of each other.
-    noise = ((drawn - layer.weight) / scale).flatten(1)
-    correlation = noise.T @ noise / count - torch.eye(TOKENS * WIDTH)
+    standard = ((drawn - layer.weight.detach()) / scale).flatten(1)
+    correlation = standard.T @ standard / count - torch.eye(TOKENS * WIDTH)
     assert correlation.fill_diagonal_(0).abs().max() < 5 / count**0.5
 
 
+@per_row
+@each_spread
 @pytest.mark.parametrize("batch_dim", [0, 1])
-def test_a_token_has_one_value_in_a_row(batch_dim):
-    layer = build()
+def test_a_token_has_one_value_in_a_row(batch_dim, estimator, k):
+    layer = build(estimator, k=k)
     layer.sampling.batch_dim = batch_dim
     tokens = torch.tensor([[1, 2, 1, 3, 2, 1], [3, 1, 1, 2, 5, 2], [2, 2, 2, 2, 2, 2], [0, 1, 2, 3, 4, 5]])
     drawn = layer(tokens if batch_dim == 0 else tokens.T)
@@ -60,9 +79,20 @@ def test_a_token_has_one_value_in_a_row(batch_dim):
     assert len(everywhere.unique(dim=0)) == 4
 
 
-def test_windows_of_one_row_share_its_draw():
+@pytest.mark.parametrize(("sample_per", "tables"), [("draw", 4), ("batch", 1)])
+def test_with_plain_reparameterisation_all_rows_of_a_draw_see_one_table(sample_per, tables):
+    layer = build("reparameterization", sample_per=sample_per)
+    layer.sampling.samples = 2
+    drawn = layer(torch.arange(TOKENS).expand(12, -1))
+    assert len(drawn.unique(dim=0)) == tables
+    for rows in drawn.chunk(tables):
+        assert torch.equal(rows, rows[:1].expand_as(rows))
+
+
+@per_row
+def test_windows_of_one_row_share_its_draw(estimator):
     """Rows that were merged into the batch on the right of the model's own belong to one draw."""
-    layer = build()
+    layer = build(estimator)
     layer.sampling.rows = 2
     drawn = layer(torch.tensor([[1, 2], [2, 1], [1, 2], [2, 1]]))
     assert torch.equal(drawn[0, 0], drawn[1, 1])
@@ -70,105 +100,217 @@ def test_windows_of_one_row_share_its_draw():
     assert not torch.equal(drawn[0, 0], drawn[2, 0])
 
 
+@each_estimator
+@each_spread
+def test_a_layer_that_is_called_again_in_a_pass_keeps_its_draw(estimator, k):
+    """A decoder that writes token by token, or an encoder for two sentences; new tokens are drawn as they come."""
+    layer = build(estimator, k=k, members=1)
+    layer.sampling.drawn = {}
+    first, *steps = (
+        torch.tensor([[1, 2, 1], [3, 4, 3]]),
+        torch.tensor([2, 4]),
+        torch.tensor([5, 3]),
+        torch.tensor([5, 6]),
+    )
+    values = [layer(first), *(layer(step) for step in steps)]
+    tables = [{}, {}]
+    for tokens, found in [(first[:, i], values[0][:, i]) for i in range(3)] + list(zip(steps, values[1:], strict=True)):
+        for row, table in enumerate(tables):
+            expected = table.setdefault(tokens[row].item(), found[row])
+            assert torch.equal(found[row], expected)
+    assert [sorted(table) for table in tables] == [[1, 2, 5], [3, 4, 6]]
+    assert len(torch.stack([value for table in tables for value in table.values()]).unique(dim=0)) == 6
+    layer.sampling.drawn = {}
+    assert not torch.equal(layer(first), values[0])
+
+
+@each_estimator
 @pytest.mark.parametrize("shape", [(8,), (8, 3), (8, 2, 3)])
-def test_location(shape):
-    layer = build()
+def test_location(shape, estimator):
+    layer = build(estimator)
     layer.sampling.samples = 0
     tokens = torch.randint(TOKENS, shape)
     assert torch.equal(layer(tokens), layer.weight[tokens])
-    assert torch.equal(layer.at_location(1), layer.weight)
-    assert torch.equal(layer.hold(MEMBERS, 0, None), torch.stack([layer.weight] * MEMBERS))
+    assert torch.equal(layer.weight_posterior.at_location(1), layer.weight)
+    assert torch.equal(layer.weight_posterior.hold(MEMBERS, 0, None), torch.stack([layer.weight] * MEMBERS))
 
 
+@each_estimator
 @pytest.mark.parametrize("shape", [(8,), (8, 3), (8, 2, 3)])
-def test_held_tables(shape):
-    layer = build()
+def test_held_tables(shape, estimator):
+    layer = build(estimator)
     tables = torch.randn(4, TOKENS, WIDTH)
-    layer.sampling.held = {layer.name: tables}
+    layer.sampling.held = {layer.weight_posterior.name: tables}
     tokens = torch.randint(TOKENS, shape)
     expected = torch.stack([tables[row // 2][tokens[row]] for row in range(8)])
     assert torch.equal(layer(tokens), expected)
 
 
-def test_draws_are_weight_plus_scale_times_noise():
-    layer = build()
+@each_spread
+def test_draws_are_weight_plus_scale_times_noise(k):
+    layer = build(k=k)
     torch.manual_seed(3)
-    tables = layer.hold(MEMBERS, 2, None)
+    tables = layer.weight_posterior.hold(MEMBERS, 2, None)
     torch.manual_seed(3)
     noise = torch.randn(2 * MEMBERS, TOKENS, WIDTH)
-    torch.testing.assert_close(tables, layer.weight + scale_of(layer) * noise)
+    torch.testing.assert_close(tables, layer.weight + sigma_of(layer) * noise)
 
 
+# ---------------------------------------------------------------------- the padding token
+
+
+@each_estimator
 @pytest.mark.parametrize("padding_idx", [2, -1])
 @pytest.mark.parametrize("noise", ["example", "shared"])
-def test_padding_token_has_neither_noise_nor_gradient(noise, padding_idx):
-    layer = build(padding_idx=padding_idx)
+def test_padding_token_has_neither_noise_nor_gradient(noise, padding_idx, estimator):
+    layer = build(estimator, padding_idx=padding_idx)
     padding = padding_idx % TOKENS
     nn.init.normal_(layer.weight)
     layer.sampling.noise = noise
-    tokens = torch.arange(TOKENS).repeat(4, 1)
-    drawn = layer(tokens)
+    drawn = layer(torch.arange(TOKENS).repeat(4, 1))
     assert torch.equal(drawn[:, padding], layer.weight[padding].expand(4, -1))
-    assert (layer.scale[padding] == 0).all()
-    (drawn.square().sum() + layer.kl()).backward()
-    for grad in (layer.weight.grad, layer.rho.grad):
+    assert (layer.weight_posterior.scale[padding] == 0).all()
+    assert torch.equal(layer.weight_posterior.draw(1)[0, padding], layer.weight[padding])
+    (drawn.square().sum() + layer.weight_posterior.kl()).backward()
+    for grad in (layer.weight.grad, *(p.grad for p in log_parameters(layer))):
         assert (grad[padding] == 0).all()
         assert (grad[[i for i in range(TOKENS) if i != padding]] != 0).all()
 
 
 @pytest.mark.parametrize("padding_idx", [None, 2])
+@each_spread
 @pytest.mark.parametrize("prior_std", [1.0, 0.3])
-def test_kl_is_the_closed_form(prior_std, padding_idx):
-    layer = build(prior_std=prior_std, padding_idx=padding_idx).double()
+def test_kl_is_the_closed_form(prior_std, padding_idx, k):
+    layer = build(prior_std=prior_std, padding_idx=padding_idx, k=k, dtype=F64)
     nn.init.normal_(layer.weight)
-    posterior = td.Normal(layer.weight, scale_of(layer))
-    prior = td.Normal(*torch.tensor([0.0, prior_std], dtype=torch.float64))
-    each = td.kl_divergence(posterior, prior).sum(1)
+    prior = td.Normal(*torch.tensor([0.0, prior_std], dtype=F64))
+    each = td.kl_divergence(td.Normal(layer.weight, sigma_of(layer)), prior).sum(1)
     expected = sum(kl for token, kl in enumerate(each) if token != padding_idx)
-    torch.testing.assert_close(layer.kl(), expected, rtol=1e-10, atol=1e-10)
+    torch.testing.assert_close(layer.weight_posterior.kl(), expected, rtol=1e-10, atol=1e-10)
 
 
+# ---------------------------------------------------------------------- gradients
+
+
+@each_estimator
+@each_spread
 @pytest.mark.parametrize("noise", ["example", "shared"])
-def test_gradients_are_those_of_the_reparameterised_table(noise):
-    layer = build(padding_idx=0).double()
+def test_gradients_are_those_of_the_reparameterised_table(noise, estimator, k):
+    layer = build(estimator, padding_idx=0, k=k, dtype=F64)
     layer.sampling.noise = noise
     tokens = torch.randint(TOKENS, (4, 5))
     drawn = layer(tokens)
     cotangent = torch.randn_like(drawn)
-    weight, rho = torch.autograd.grad(drawn, (layer.weight, layer.rho), cotangent)
-    mean, noise = torch.zeros_like(weight), (drawn - layer.weight[tokens]).detach()
-    scaled = torch.zeros_like(rho)
-    for row in range(4):
-        for place, token in enumerate(tokens[row].tolist()):
-            if token != 0:
-                mean[token] += cotangent[row, place]
-                # d(scale * eps) / d rho = eps sigmoid(rho), eps = noise / scale
-                slope = layer.rho[token].sigmoid() / scale_of(layer)[token]
-                scaled[token] += cotangent[row, place] * noise[row, place] * slope
-    torch.testing.assert_close(weight, mean, rtol=1e-10, atol=1e-10)
-    torch.testing.assert_close(rho, scaled, rtol=1e-10, atol=1e-10)
+    wanted = (layer.weight, *log_parameters(layer))
+    actual = torch.autograd.grad(drawn, wanted, cotangent)
+    scale = sigma_of(layer)[tokens]
+    epsilon = ((drawn - layer.weight[tokens]) / scale).detach()
+    trained = (tokens != 0).unsqueeze(-1)
+    expected = torch.autograd.grad((layer.weight[tokens] + scale * epsilon) * trained, wanted, cotangent)
+    for ours, theirs in zip(actual, expected, strict=True):
+        torch.testing.assert_close(ours, theirs, rtol=1e-10, atol=1e-10)
 
 
-def test_sparse_gradients_have_the_dense_values():
+def test_sparse_gradients_of_the_means_have_the_dense_values():
     sparse, dense = build(sparse=True), build()
     dense.load_state_dict(sparse.state_dict())
     tokens = torch.tensor([[1, 2, 1], [4, 4, 2]])
     for layer in (sparse, dense):
         torch.manual_seed(1)
         layer(tokens).square().sum().backward()
-    for name in ("weight", "rho"):
-        grad = getattr(sparse, name).grad
-        assert grad.is_sparse
-        torch.testing.assert_close(grad.to_dense(), getattr(dense, name).grad)
+    assert sparse.weight.grad.is_sparse
+    torch.testing.assert_close(sparse.weight.grad.to_dense(), dense.weight.grad)
+    for ours, theirs in zip(log_parameters(sparse), log_parameters(dense), strict=True):
+        torch.testing.assert_close(ours.grad, theirs.grad)
 
 
+# ---------------------------------------------------------------------- a table that is a decoder's weight, too
+
+
+class Tied(nn.Module):
+    """Returns the table that each row looks up, and what its decoder says to unit vectors: the same, transposed."""
+
+    def __init__(self, decoder_first, padding_idx=None):
+        super().__init__()
+        parts = {"embed": nn.Embedding(TOKENS, WIDTH, padding_idx), "decode": nn.Linear(WIDTH, TOKENS, bias=False)}
+        for name in sorted(parts, reverse=not decoder_first):
+            setattr(self, name, parts[name])
+        self.decode.weight = self.embed.weight
+
+    def forward(self, tokens):
+        return self.embed(tokens), self.decode(torch.eye(WIDTH, dtype=F64).expand(len(tokens), -1, -1))
+
+
+@pytest.mark.parametrize("decoder_first", [False, True])
+@pytest.mark.parametrize("padding_idx", [None, 2])
+@pytest.mark.parametrize("options", [{}, {"k": 2}], ids=["full", "2-tied"])
+@pytest.mark.parametrize(
+    ("estimator", "sample_per"),
+    [
+        ("reparameterization", "draw"),
+        ("reparameterization", "batch"),
+        ("flipout", "draw"),
+        ("flipout", "batch"),
+        ("local", "draw"),
+    ],
+)
+@pytest.mark.parametrize("noise", ["example", "shared"])
+def test_a_row_sees_one_weight_in_the_embedding_and_in_the_decoder(
+    decoder_first, padding_idx, options, estimator, sample_per, noise
+):
+    convert = sb.k_tied if options else sb.mean_field
+    model = convert(
+        Tied(decoder_first, padding_idx).double(), estimator=estimator, sample_per=sample_per, init_std=0.5, **options
+    )
+    assert len(list(model.stochastic())) == 1
+    tables, decoders = model(torch.arange(TOKENS).expand(4, -1), samples=2, noise=noise)
+    torch.testing.assert_close(tables, decoders.transpose(2, 3), rtol=1e-10, atol=1e-10)
+    different = len(tables.flatten(0, 1).unique(dim=0))
+    if estimator == "reparameterization" and noise == "example":
+        assert different == (2 if sample_per == "draw" else 1)
+    else:
+        assert different > 2 if noise == "example" else different == 2
+    if padding_idx is not None:
+        assert torch.equal(tables[..., 2, :], model.net.embed.weight[2].expand(2, 4, -1))
+    folded = model.member(0, sample=0)
+    assert folded.embed.weight is folded.decode.weight
+
+
+@pytest.mark.parametrize("decoder_first", [False, True])
+@each_estimator
+def test_a_decoder_trains_the_row_of_the_padding_token(decoder_first, estimator):
+    """As in torch: looking the token up does not train it, predicting it does."""
+    model = sb.mean_field(Tied(decoder_first, padding_idx=2).double(), estimator=estimator)
+    embedded, decoded = model(torch.arange(TOKENS).expand(4, -1))
+    (from_embedding,) = torch.autograd.grad(embedded.sum(), model.net.embed.weight, retain_graph=True)
+    (from_decoder,) = torch.autograd.grad(decoded.sum(), model.net.embed.weight)
+    assert from_embedding[:, 0].tolist() == [4.0, 4.0, 0.0, 4.0, 4.0, 4.0, 4.0]
+    torch.testing.assert_close(from_decoder, torch.full_like(from_decoder, 4.0))
+
+
+def test_moments_of_a_tied_table():
+    """Flipout's signs leave the law as it is."""
+    model = sb.mean_field(Tied(False).double(), estimator="local", init_std=0.5)
+    with torch.no_grad():
+        drawn = model(torch.arange(TOKENS).expand(10, -1), samples=2000)[0]
+    posterior = model.net.embed.weight_posterior
+    standard = (drawn[:, 0] - posterior.mean) / posterior.scale
+    assert stats.kstest(standard.detach().flatten().numpy(), "norm").pvalue > 1e-3
+    between_rows = (((drawn[:, 0] - posterior.mean) * (drawn[:, 1] - posterior.mean)) / posterior.scale**2).detach()
+    assert (between_rows.mean(0).abs() < 5 * between_rows.std(0) / 2000**0.5).all()
+
+
+# ---------------------------------------------------------------------- types and errors
+
+
+@each_estimator
 @pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16])
 @pytest.mark.parametrize("noise", ["example", "shared"])
-def test_half_precision(noise, dtype):
-    layer = build(padding_idx=0, dtype=dtype)
+def test_half_precision(noise, dtype, estimator):
+    layer = build(estimator, padding_idx=0, dtype=dtype)
     layer.sampling.noise = noise
     drawn = layer(torch.arange(TOKENS).expand(2, -1))
-    assert drawn.dtype == layer.rho.dtype == dtype
+    assert drawn.dtype == log_parameters(layer)[0].dtype == dtype
     assert torch.isfinite(drawn).all()
     assert torch.equal(drawn[:, 0], layer.weight[:1].expand(2, -1))
 
@@ -176,10 +318,11 @@ def test_half_precision(noise, dtype):
 @pytest.mark.parametrize(
     ("make", "message"),
     [
-        (lambda: build(max_norm=1.0), r"MeanFieldEmbedding has max_norm=1\.0"),
-        (lambda: build(std=0.0), r"`std`.*got 0\.0"),
+        (lambda: build(max_norm=1.0), r"GaussianEmbedding has max_norm=1\.0"),
+        (lambda: build(init_std=0.0), r"`init_std`.*got 0\.0"),
         (lambda: build(prior_std=-1.0), r"`prior_std`.*got -1\.0"),
-        (lambda: MeanFieldEmbedding(4, 2, members=0), r"`members`.*got 0"),
+        (lambda: build(estimator="plain"), r"`estimator`.*got 'plain'"),
+        (lambda: GaussianEmbedding(4, 2, members=0), r"`members`.*got 0"),
     ],
 )
 def test_wrong_arguments(make, message):
@@ -187,10 +330,11 @@ def test_wrong_arguments(make, message):
         make()
 
 
+@each_estimator
 @pytest.mark.parametrize("noise", ["example", "shared"])
-def test_input_without_the_rows_of_the_model_raises(noise):
-    """Positions, say, that all rows share: 12 of them could be dealt to 6 draws, but wrongly."""
-    layer = build()
+def test_input_without_the_rows_of_the_model_raises(noise, estimator):
+    """Positions, say, that all rows share."""
+    layer = build(estimator)
     layer.name, layer.sampling.noise, layer.sampling.samples, layer.sampling.rows = "positions", noise, 3, 6
     with pytest.raises(ValueError, match=r"positions got 4 rows.* 6 rows"):
         layer(torch.zeros(4, 3, dtype=torch.long))

@@ -8,7 +8,7 @@ from layer_oracle import DTYPES, FACTORS, MEMBERS, assert_equal, factors_of, fol
 from torch import nn
 
 from slimbayes import layers
-from slimbayes.layers import MeanFieldEmbedding, MemberNorm
+from slimbayes.layers import GaussianEmbedding, MemberNorm
 
 SAMPLES, BATCH = 2, 3
 
@@ -157,8 +157,8 @@ def test_nothing_is_left_of_the_conversion(kind, args, kwargs, shapes, adopted):
 
 
 def test_folded_embedding_is_the_drawn_table():
-    layer = MeanFieldEmbedding(6, 4, members=MEMBERS, padding_idx=2)
-    mean, table = layer.weight.detach().clone(), layer.hold(MEMBERS, 1, None).detach()
+    layer = GaussianEmbedding(6, 4, members=MEMBERS, padding_idx=2)
+    mean, table = layer.weight.detach().clone(), layer.weight_posterior.hold(MEMBERS, 1, None).detach()
     located, drawn = copy.deepcopy(layer), copy.deepcopy(layer)
     located.fold(lambda part: part.at_location(1), 1)
     drawn.fold(lambda part: table[1], 1)

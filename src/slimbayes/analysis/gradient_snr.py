@@ -17,15 +17,21 @@ __all__ = ["SNR", "GradientSNR"]
 
 
 class SNR(NamedTuple):
-    """The ratios of one layer's parameters, summarised.
+    r"""The ratios of one layer's parameters, summarised.
+
+    The weights of a hidden unit that is never active have a gradient from the KL alone, which hardly changes: their
+    ratios are in the millions and decide the mean. The layer's own ratio, of sums over parameters, is of the size that
+    the paper reports.
 
     Attributes:
-        mean: Their mean, the paper's figure.
-        median: Their median, which a few parameters with nearly constant gradients do not move.
+        mean: Mean of the ratios.
+        median: Their median.
+        layer: :math:`\sum_i E[g_i^2] / \sum_i Var[g_i]`, the ratio of the layer's whole gradient.
     """
 
     mean: float
     median: float
+    layer: float
 
 
 class GradientSNR:
@@ -105,18 +111,29 @@ class GradientSNR:
                 f"The window has {self.batches} of {self.window} batches. Call update() after each backward pass, and "
                 "compute() when it is full."
             )
-        found = {}
-        for name, mean in self._means.items():
-            variance = self._squares[name] / self.window
-            found[name] = ((mean.square() + variance) / variance).cpu().double().numpy()
+        with np.errstate(divide="ignore", invalid="ignore"):
+            found = {name: second / variance for name, (second, variance) in self._moments().items()}
         if not found:
             raise RuntimeError("No gradients were seen. Call update() after backward(), before zero_grad().")
         return found
 
-    def compute(self) -> dict[str, SNR]:
-        """Return the mean and the median ratio of each layer."""
+    def _moments(self) -> dict[str, tuple[np.ndarray, np.ndarray]]:
+        """Return E[g^2] and Var[g] of each parameter, by layer."""
         found = {}
-        for name, ratios in self.ratios().items():
-            defined = ratios[~np.isnan(ratios)]
-            found[name] = SNR(float(defined.mean()), float(np.median(defined))) if len(defined) else SNR(nan, nan)
+        for name, mean in self._means.items():
+            variance = self._squares[name].cpu().double().numpy() / self.window
+            found[name] = (mean.cpu().double().numpy() ** 2 + variance, variance)
+        return found
+
+    def compute(self) -> dict[str, SNR]:
+        """Return the ratios of each layer, summarised."""
+        found, ratios = {}, self.ratios()
+        with np.errstate(divide="ignore", invalid="ignore"):
+            for name, (second, variance) in self._moments().items():
+                defined = ratios[name][~np.isnan(ratios[name])]
+                if len(defined):
+                    own = float(second.sum() / variance.sum())
+                    found[name] = SNR(float(defined.mean()), float(np.median(defined)), own)
+                else:
+                    found[name] = SNR(nan, nan, nan)
         return found

@@ -6,6 +6,7 @@ from typing import Any
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
+from torch.autograd.function import once_differentiable
 
 from slimbayes.families import Normal
 from slimbayes.layers.gaussian_layer import Gaussian
@@ -57,6 +58,8 @@ class GaussianLinear(LinearOp, Gaussian, nn.Linear):
                 offset = offset + in_full_precision(self.bias_posterior.scale).square()
             variance = self.weight_posterior.spread.output_variance(squares, offset)
         noise = Normal().noise(tuple(mean.shape), mean, self.sampling.generator)
+        if torch.compiler.is_compiling():
+            return torch.addcmul(mean, variance.sqrt().to(mean.dtype), noise.to(mean.dtype))
         return _AddNoise.apply(mean, variance, noise)[0]
 
 
@@ -75,6 +78,7 @@ class _AddNoise(torch.autograd.Function):
         ctx.save_for_backward(inputs[2], output[1])
 
     @staticmethod
+    @once_differentiable  # the saved deviations have no history
     def backward(ctx: Any, *grads: Tensor) -> tuple[Tensor, Tensor, None]:
         noise, std = ctx.saved_tensors
         return grads[0], (grads[0] * noise).div_(std).mul_(0.5), None

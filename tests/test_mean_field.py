@@ -1,0 +1,461 @@
+"""sb.mean_field: conversion, KL of a whole network, training, storage, and defects of peers that are not ours."""
+
+import copy
+import json
+import math
+
+import numpy as np
+import pytest
+import torch
+from safetensors.torch import load_file
+from scipy import stats
+from torch import nn
+from torch.distributions import Normal, kl_divergence
+
+import slimbayes as sb
+from cases import NestedResNet, Tied
+
+F64 = torch.float64
+ESTIMATORS = ("reparameterization", "local", "flipout")
+each_estimator = pytest.mark.parametrize("estimator", ESTIMATORS)
+
+
+def closed_form_kl(model, prior_std):
+    """Sum the textbook KL over every weight of every posterior in NumPy's double precision."""
+    total = 0.0
+    for part in model.stochastic():
+        mean, sigma = (np.asarray(x.detach().double()) for x in (part.mean, part.spread.log_scale.exp()))
+        total += (np.log(prior_std / sigma) + (sigma**2 + mean**2) / (2 * prior_std**2) - 0.5).sum()
+    return total
+
+
+def mlp():
+    return nn.Sequential(nn.Linear(4, 8), nn.Tanh(), nn.Linear(8, 3))
+
+
+# ---------------------------------------------------------------------- KL of a network
+
+
+@pytest.mark.parametrize("bias", [True, False])
+@pytest.mark.parametrize("count", [1, 3])
+def test_kl_is_the_sum_over_all_weights_of_all_layers(count, bias):
+    net = nn.Sequential(*(nn.Linear(100, 100, bias=bias) for _ in range(count)))
+    model = sb.mean_field(net, prior_std=0.3)
+    assert model.kl().item() == pytest.approx(closed_form_kl(model, 0.3), rel=1e-5)
+
+
+def test_kl_of_identical_layers_is_that_many_times_that_of_one():
+    layer = nn.Linear(100, 100)
+    one = sb.mean_field(layer, init_jitter=0.0).kl().item()
+    four = sb.mean_field(nn.Sequential(*(copy.deepcopy(layer) for _ in range(4))), init_jitter=0.0).kl().item()
+    assert four == pytest.approx(4 * one, rel=1e-6)
+    assert one > 10_000  # more than a nat for each of the weights: a sum, and no mean
+
+
+@each_estimator
+def test_kl_does_not_change_with_forward_passes(estimator):
+    model = sb.mean_field(mlp(), estimator=estimator)
+    before = model.kl()
+    for samples in (0, 1, 5):
+        model(torch.randn(6, 4), samples=samples)
+        model.predict(torch.randn(6, 4), samples=max(samples, 1))
+    assert torch.equal(model.kl(), before)
+    assert torch.equal(model.kl("mean"), before)  # one member
+
+
+def test_kl_counts_tied_and_shared_weights_once():
+    model = sb.mean_field(Tied(), prior_std=0.3)
+    table, shared = model.net.embed.weight_posterior, model.net.shared
+    parts = [(table, table.mean), (shared.weight_posterior, shared.weight), (shared.bias_posterior, shared.bias)]
+    expected = sum(kl_divergence(Normal(mean, part.scale), Normal(0.0, 0.3)).sum() for part, mean in parts)
+    torch.testing.assert_close(model.kl(), expected)
+
+
+def test_point_estimated_biases_have_no_kl():
+    net = nn.Linear(6, 5)
+    both, weights = sb.mean_field(net), sb.mean_field(net, bayesian_bias=False)
+    weights.net.weight_posterior.load_state_dict(both.net.weight_posterior.state_dict())
+    bias = both.net.bias_posterior
+    expected = kl_divergence(Normal(bias.mean, bias.scale), Normal(0.0, 0.3)).sum()
+    torch.testing.assert_close(both.kl() - weights.kl(), expected, rtol=1e-4, atol=1e-4)
+    assert [part.name for part in weights.stochastic()] == ["weight_posterior"]
+
+
+# ---------------------------------------------------------------------- conversion
+
+
+def test_every_layer_of_a_nested_network_is_converted():
+    model = sb.mean_field(NestedResNet())
+    kinds = {name: type(module).__name__ for name, module in model.net.named_modules()}
+    assert kinds["stem"] == kinds["stages.0.1.body.3"] == "GaussianConv2d"
+    assert kinds["heads.classes"] == "GaussianLinear"
+    assert kinds["stages.0.0.body.1"] == "BatchNorm2d"
+    assert model.members == 1
+
+
+#: A layer, and a batch of four for it; recurrences have the batch on axis 1.
+LAYERS = {
+    "Linear": (lambda: nn.Linear(4, 3), (4, 4)),
+    "Conv1d": (lambda: nn.Conv1d(2, 3, 2), (4, 2, 5)),
+    "Conv2d": (lambda: nn.Conv2d(2, 3, (1, 3)), (4, 2, 5, 5)),
+    "Conv3d": (lambda: nn.Conv3d(2, 3, 2), (4, 2, 3, 3, 3)),
+    "ConvTranspose1d": (lambda: nn.ConvTranspose1d(2, 3, 2), (4, 2, 5)),
+    "ConvTranspose2d": (lambda: nn.ConvTranspose2d(2, 3, 2), (4, 2, 5, 5)),
+    "ConvTranspose3d": (lambda: nn.ConvTranspose3d(2, 3, 2), (4, 2, 3, 3, 3)),
+    "LSTM": (lambda: nn.LSTM(2, 3, num_layers=2, bidirectional=True), (5, 4, 2)),
+    "GRU": (lambda: nn.GRU(2, 3), (5, 4, 2)),
+    "RNN": (lambda: nn.RNN(2, 3, nonlinearity="relu"), (5, 4, 2)),
+    "Embedding": (lambda: nn.Embedding(5, 3), (4, 6)),
+}
+each_layer = pytest.mark.parametrize("make", [make for make, _ in LAYERS.values()], ids=LAYERS)
+
+
+@each_layer
+@pytest.mark.parametrize("dtype", [torch.float32, F64])
+def test_a_layer_alone_is_converted_with_twice_its_parameters(make, dtype):
+    """Peers return None for a root layer, turn double into float, keep full-size buffers, and store things twice."""
+    net = make().to(dtype)
+    model = sb.mean_field(net)
+    assert model.summary().converted == [""]
+    assert sb.count_parameters(model) == 2 * sb.count_parameters(net)
+    assert {p.dtype for p in model.parameters()} == {dtype}
+    assert not list(model.buffers())
+    state = model.state_dict()
+    assert len({value.data_ptr() for value in state.values()}) == len(state)
+    assert sum(value.numel() for value in state.values()) == 2 * sb.count_parameters(net)
+
+
+@each_layer
+def test_weights_are_kept_bit_by_bit(make):
+    net = make()
+    model = sb.mean_field(net)
+    for name, parameter in net.named_parameters():
+        assert torch.equal(model.net.get_parameter(name), parameter)
+        assert torch.equal(model.member(0).get_parameter(name), parameter)
+
+
+def test_include_and_exclude():
+    net = nn.ModuleDict({"body": mlp(), "head": nn.Linear(3, 2)})
+    assert sb.mean_field(net, include="head").summary().converted == ["head"]
+    assert sb.mean_field(net, exclude="head").summary().converted == ["body.0", "body.2"]
+    assert sb.mean_field(net, include=["body.0", "head"], exclude="head").summary().converted == ["body.0"]
+    left = sb.mean_field(net, include="head").net["body"][0]
+    assert type(left) is nn.Linear
+
+
+def test_a_two_layer_lstm_keeps_its_layers_and_its_layout():
+    net = nn.LSTM(4, 6, num_layers=2, batch_first=True)
+    layer = sb.mean_field(net).net
+    assert (layer.num_layers, layer.batch_first) == (2, True)
+    assert list(layer.posteriors) == [name for name, _ in net.named_parameters()]
+
+
+@each_estimator
+def test_a_transformer_layer_converts_and_its_fused_path_is_closed(estimator):
+    net = nn.TransformerEncoderLayer(8, 2, 16, dropout=0.0, batch_first=True).eval()
+    model = sb.mean_field(net, estimator=estimator, init_std=0.3).eval()
+    x = torch.randn(3, 5, 8)
+    with torch.no_grad():
+        torch.testing.assert_close(model(x, samples=0)[0], net(x), rtol=1e-4, atol=1e-5)
+        assert not torch.allclose(model(x)[0], net(x), atol=0.05)
+
+
+@each_estimator
+@pytest.mark.parametrize(("make", "shape"), LAYERS.values(), ids=LAYERS)
+def test_without_deviations_it_is_the_network(make, shape, estimator):
+    """A peer's Flipout adds a whole random weight instead of a perturbation, and stays noisy as sigma vanishes."""
+    net = make().double()
+    x = torch.randint(5, shape) if isinstance(net, nn.Embedding) else torch.randn(shape, dtype=F64)
+    model = sb.mean_field(net, estimator=estimator, init_std=1e-12, batch_dim=int(isinstance(net, nn.RNNBase)))
+    outputs, expected = model(x, samples=2), net(x)
+    if isinstance(net, nn.RNNBase):
+        outputs, expected = outputs[0], expected[0]
+    # Local noise on outputs has a floor of 1e-8.
+    torch.testing.assert_close(
+        outputs, expected.expand_as(outputs), rtol=0, atol=1e-7 if estimator == "local" else 1e-10
+    )
+
+
+def test_no_bias_means_no_bias():
+    model = sb.mean_field(nn.Sequential(nn.Linear(8, 3, bias=False), nn.Conv1d(3, 2, 1, bias=False)))
+    assert model.net[0].bias is None
+    assert model.net[0].bias_posterior is None
+    assert not [name for name, _ in model.named_parameters() if "bias" in name]
+
+
+def test_prior_std_is_a_standard_deviation_and_not_a_variance():
+    net = nn.Linear(1, 1, bias=False)
+    nn.init.zeros_(net.weight)
+    model = sb.mean_field(net, prior_std=0.25, init_std=0.25, init_jitter=0.0)
+    assert model.kl().item() == pytest.approx(0, abs=1e-6)
+
+
+@each_estimator
+def test_deepcopy_after_a_forward_pass(estimator):
+    model = sb.mean_field(mlp(), estimator=estimator)
+    model(torch.randn(5, 4)).sum().backward()
+    twin = copy.deepcopy(model)
+    owners = {id(module) for module in twin.modules()}
+    assert all(id(part.owner[0]) in owners for part in twin.stochastic())
+    with torch.no_grad():
+        twin.net[0].weight.add_(1)
+    assert twin.kl() > model.kl()
+
+
+def test_noise_by_default():
+    """A draw is one function where its rows share a weight anyway; else each row has its own noise."""
+    defaults = {
+        ("reparameterization", "draw"): "shared",
+        ("reparameterization", "batch"): "example",
+        ("flipout", "draw"): "example",
+        ("flipout", "batch"): "example",
+        ("local", "draw"): "example",
+    }
+    for (estimator, sample_per), noise in defaults.items():
+        assert sb.mean_field(mlp(), estimator=estimator, sample_per=sample_per).options["noise"] == noise
+    assert sb.mean_field(mlp(), noise="example").options["noise"] == "example"
+
+
+# ---------------------------------------------------------------------- tied weights and shared modules
+
+
+@pytest.mark.parametrize("noise", ["example", "shared"])
+@each_estimator
+def test_tied_layers_share_one_posterior(estimator, noise):
+    class Twins(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.first, self.second = nn.Linear(4, 4), nn.Linear(4, 4)
+            self.second.weight, self.second.bias = self.first.weight, self.first.bias
+
+        def forward(self, x):
+            return self.first(x) - self.second(x)
+
+    model = sb.mean_field(Twins(), estimator=estimator, init_std=0.5, noise=noise)
+    assert model.net.first.weight_posterior is model.net.second.weight_posterior
+    assert sorted(model.draw()) == ["first.bias_posterior", "first.weight_posterior"]
+    assert sb.count_parameters(model) == 2 * (16 + 4)
+    torch.testing.assert_close(model(torch.randn(5, 4), samples=3), torch.zeros(3, 5, 4))
+    for sample in (None, 0):
+        folded = model.member(0, sample=sample)
+        assert folded.first.weight is folded.second.weight
+        assert folded.first.bias is folded.second.bias
+
+
+@pytest.mark.parametrize("estimator", ["reparameterization", "flipout"])
+def test_a_module_in_two_places_keeps_its_draw(estimator):
+    class Twice(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.shared = nn.Sequential(nn.Linear(4, 4), nn.Unflatten(1, (2, 2)), nn.Conv1d(2, 2, 1))
+            self.again = self.shared
+
+        def forward(self, x):
+            return self.shared(x) - self.again(x)
+
+    model = sb.mean_field(Twice(), estimator=estimator, init_std=0.5, noise="example")
+    assert model.net.shared is model.net.again
+    torch.testing.assert_close(model(torch.randn(5, 4), samples=3), torch.zeros(3, 5, 2, 2))
+    folded = model.member(0, sample=0)
+    assert folded.shared is folded.again
+
+
+# ---------------------------------------------------------------------- training
+
+
+def test_param_groups():
+    model = sb.mean_field(nn.Sequential(nn.Linear(4, 8), nn.LayerNorm(8), nn.Linear(8, 3)), bayesian_bias=False)
+    base, means, deviations = model.param_groups(lr=0.1, weight_decay=0.01, factor_lr=0.5)
+    names = {id(p): name for name, p in model.named_parameters()}
+    assert [names[id(p)] for p in base["params"]] == ["net.0.bias", "net.1.weight", "net.1.bias", "net.2.bias"]
+    assert [names[id(p)] for p in means["params"]] == ["net.0.weight", "net.2.weight"]
+    assert all("log_scale" in names[id(p)] for p in deviations["params"])
+    assert [(g["lr"], g["weight_decay"]) for g in (base, means, deviations)] == [(0.1, 0.01), (0.1, 0.0), (0.5, 0.0)]
+    everything = [p for group in (base, means, deviations) for p in group["params"]]
+    assert {id(p) for p in everything} == {id(p) for p in model.parameters()}
+    assert len(everything) == len(list(model.parameters()))
+
+
+def test_freeze_base_trains_the_standard_deviations_alone(tmp_path):
+    net = nn.Sequential(nn.Linear(40, 30), nn.BatchNorm1d(30), nn.Linear(30, 3))
+    model = sb.mean_field(net, freeze_base=True, estimator="local")
+    before = {name: value.clone() for name, value in model.state_dict().items()}
+    elbo = sb.ELBO(model, num_data=100)
+    optimiser = torch.optim.Adam(model.param_groups(lr=0.1))
+    assert len(optimiser.param_groups) == 1
+    for _ in range(3):
+        optimiser.zero_grad()
+        elbo(model(torch.randn(20, 40)), torch.randint(3, (20,))).backward()
+        optimiser.step()
+    moved = {name for name, value in model.state_dict().items() if not torch.equal(value, before[name])}
+    assert moved == {name for name in before if "log_scale" in name}
+    model.save_pretrained(tmp_path)
+    stored = load_file(tmp_path / "model.safetensors")
+    assert set(stored) == moved
+    assert sum(value.numel() for value in stored.values()) == 30 * 40 + 30 + 3 * 30 + 3
+    loaded = sb.load(tmp_path, net)
+    assert all(torch.equal(value, model.state_dict()[name]) for name, value in loaded.state_dict().items())
+    assert {n for n, p in loaded.named_parameters() if p.requires_grad} == moved
+    with pytest.raises(ValueError, match="weights differ"):
+        sb.load(tmp_path, nn.Sequential(nn.Linear(40, 30), nn.BatchNorm1d(30), nn.Linear(30, 3)))
+
+
+@each_estimator
+def test_an_upper_bound_holds_throughout_training(estimator):
+    model = sb.mean_field(mlp(), estimator=estimator, max_std=0.05, prior_std=1.0)
+    elbo = sb.ELBO(model, num_data=10)
+    optimiser = torch.optim.Adam(model.param_groups(lr=0.1))
+    for _ in range(60):
+        optimiser.zero_grad()
+        elbo(model(torch.randn(10, 4)), torch.randint(3, (10,))).backward()
+        optimiser.step()
+    largest = max(part.scale.max().item() for part in model.stochastic())
+    assert largest == pytest.approx(0.05, rel=1e-6)  # the prior draws all deviations up to the bound
+    drawn = {name: value.std(0) for name, value in model.draw(4000).items()}
+    assert max(value.max().item() for value in drawn.values()) < 0.05 * (1 + 5 / math.sqrt(8000))
+
+
+# ---------------------------------------------------------------------- storage
+
+
+class Odd(nn.Module):
+    """Names that are patterns to a shell, parts of one another, or our own attributes."""
+
+    def __init__(self):
+        super().__init__()
+        names = ["a*", "a", "ab", "a[b]", "weight_posterior", "net", "log scale"]
+        self.parts = nn.ModuleDict({name: nn.Linear(3, 3) for name in names})
+        self.a = nn.Linear(3, 3)
+
+    def forward(self, x):
+        for part in self.parts.values():
+            x = part(x).tanh()
+        return self.a(x)
+
+
+@each_estimator
+def test_odd_names_are_saved_and_loaded(estimator, tmp_path):
+    options = {
+        "prior": "he",
+        "max_std": np.float64(0.3),
+        "init": 0.1,
+        "bayesian_bias": False,
+        "init_std": np.float32(0.05),
+        "init_jitter": 0,
+    }
+    model = sb.mean_field(
+        Odd(), estimator=estimator, exclude=lambda name, _: name in ("parts.a", "parts.net"), **options
+    )
+    model.save_pretrained(tmp_path)
+    config = json.loads((tmp_path / "config.json").read_text())
+    assert config["method"] == "mean_field"
+    assert config["options"]["estimator"] == estimator
+    loaded = sb.load(tmp_path, Odd())
+    assert loaded.summary().converted == model.summary().converted
+    assert loaded.options == model.options
+    x = torch.randn(4, 3)
+    outputs = [m(x, samples=2, generator=torch.Generator().manual_seed(1)) for m in (model, loaded)]
+    assert torch.equal(*outputs)
+    assert torch.equal(loaded.kl(), model.kl())
+
+
+# ---------------------------------------------------------------------- conjugate regression
+
+DATA, INPUTS, TARGETS = 40, 4, 2
+NOISE, PRIOR = 0.5, 0.6
+
+
+@pytest.fixture
+def regression():
+    """A correlated design whose columns have different lengths."""
+    mixing = torch.eye(INPUTS, dtype=F64) + 0.3 * torch.randn(INPUTS, INPUTS, dtype=F64)
+    x = torch.randn(DATA, INPUTS, dtype=F64) @ mixing * torch.tensor([0.2, 0.5, 1.0, 2.0], dtype=F64)
+    y = x @ torch.randn(INPUTS, TARGETS, dtype=F64) + 0.3 + NOISE * torch.randn(DATA, TARGETS, dtype=F64)
+    return x, y
+
+
+def optimum(x, y):
+    """Return the exact posterior mean, and the best diagonal: variances of each weight with all others known."""
+    design = torch.cat([x, torch.ones(len(x), 1, dtype=F64)], 1)
+    precision = design.T @ design / NOISE**2 + torch.eye(INPUTS + 1, dtype=F64) / PRIOR**2
+    mean = torch.linalg.solve(precision, design.T @ y / NOISE**2).T
+    sigma = precision.diagonal().rsqrt().expand(TARGETS, -1)
+    return mean[:, :-1], mean[:, -1], sigma[:, :-1], sigma[:, -1]
+
+
+def assert_optimal(model, x, y, error):
+    layer = model.net
+    found = (layer.weight, layer.bias, layer.weight_posterior.scale, layer.bias_posterior.scale)
+    for actual, expected in zip(found, optimum(x, y), strict=True):
+        torch.testing.assert_close(actual.detach(), expected, rtol=error, atol=error / 10)
+
+
+def sigma_points(model):
+    """Draws mean ± sqrt(d) sigma_j e_j, which have the posterior's mean and covariance: expected squares are exact."""
+    parts = list(model.stochastic())
+    size = sum(part.mean.numel() for part in parts)
+    unit = math.sqrt(size) * torch.cat([torch.eye(size), -torch.eye(size)]).double()
+    pieces = unit.split([part.mean.numel() for part in parts], 1)
+    return {
+        part.name: part.mean + part.scale * piece.view(-1, *part.mean.shape)
+        for part, piece in zip(parts, pieces, strict=True)
+    }
+
+
+METHODS = {
+    "mean-field": lambda net, **options: sb.mean_field(net, PRIOR, **options),
+    # The best variances are the same for all outputs, so that one term is enough.
+    "1-tied": lambda net, **options: sb.k_tied(net, 1, PRIOR, **options),
+    "2-tied": lambda net, **options: sb.k_tied(net, 2, PRIOR, **options),
+}
+
+
+@pytest.mark.parametrize("convert", METHODS.values(), ids=METHODS)
+def test_the_optimum_is_the_best_diagonal_posterior(regression, convert):
+    x, y = regression
+    model = convert(nn.Linear(INPUTS, TARGETS, dtype=F64))
+    elbo = sb.ELBO(model, num_data=DATA, likelihood=sb.Gaussian(noise=NOISE))
+    optimiser = torch.optim.LBFGS(
+        model.net.parameters(), max_iter=500, line_search_fn="strong_wolfe", tolerance_grad=1e-12, tolerance_change=0
+    )
+
+    def closure():
+        optimiser.zero_grad()
+        loss = elbo(model(x, draw=sigma_points(model)), y)
+        loss.backward()
+        return loss
+
+    optimiser.step(closure)
+    assert_optimal(model, x, y, 1e-5)
+
+
+@pytest.mark.parametrize("convert", [METHODS["mean-field"], METHODS["1-tied"]], ids=["mean-field", "1-tied"])
+@each_estimator
+def test_noisy_steps_on_minibatches_find_it_too(regression, convert, estimator):
+    x, y = regression
+    model = convert(nn.Linear(INPUTS, TARGETS, dtype=F64), estimator=estimator, init_std=0.1)
+    elbo = sb.ELBO(model, num_data=DATA, likelihood=sb.Gaussian(noise=NOISE))
+    epochs = 150
+    optimiser = torch.optim.Adam(model.param_groups(lr=0.05))
+    schedule = torch.optim.lr_scheduler.CosineAnnealingLR(optimiser, epochs)
+    for _ in range(epochs):
+        for rows in torch.randperm(DATA).split(DATA // 4):
+            optimiser.zero_grad()
+            elbo(model(x[rows], samples=64), y[rows]).backward()
+            optimiser.step()
+        schedule.step()
+    assert_optimal(model, x, y, 0.05)
+
+
+def test_the_bound_is_the_evidence_where_the_posterior_is_diagonal():
+    x = torch.linalg.qr(torch.randn(DATA, INPUTS, dtype=F64)).Q * torch.tensor([1.0, 3.0, 5.0, 9.0], dtype=F64)
+    y = x @ torch.randn(INPUTS, 1, dtype=F64) + NOISE * torch.randn(DATA, 1, dtype=F64)
+    model = sb.mean_field(nn.Linear(INPUTS, 1, bias=False, dtype=F64), PRIOR)
+    precision = x.square().sum(0) / NOISE**2 + PRIOR**-2
+    with torch.no_grad():
+        model.net.weight.copy_((x.T @ y / NOISE**2).T / precision)
+        model.net.weight_posterior.spread.log_scale.copy_(-0.5 * precision.log())
+    terms = sb.ELBO(model, DATA, sb.Gaussian(noise=NOISE)).terms(model(x, draw=sigma_points(model)), y)
+    covariance = NOISE**2 * np.eye(DATA) + PRIOR**2 * (x @ x.T).numpy()
+    evidence = stats.multivariate_normal(np.zeros(DATA), covariance).logpdf(y[:, 0].numpy())
+    assert DATA * terms.loss.item() == pytest.approx(-evidence, rel=1e-10)
