@@ -31,6 +31,7 @@ from tqdm import tqdm
 
 import slimbayes as sb
 from slimbayes.data import load_mnist
+from slimbayes.files import write_json
 from slimbayes.provenance import provenance
 
 RESULTS = Path(__file__).parent / "results" / "low-rank-mnist"
@@ -193,6 +194,36 @@ def _over_seeds(values: list[Any]) -> Any:
     return {"mean": float(np.mean(values)), "standard_error": None if error is None else float(error)}
 
 
+def tables(summary: dict[str, Any]) -> str:
+    """Return the numbers as tables in Markdown, as docs/low-rank-mnist.md shows them."""
+    structure, gradients = summary["table"]["structure"], summary["table"]["gradients"]
+    lines = ["| layer | first two of the means | first two of σ |", "|---|---|---|"]
+    for layer, share in structure["share_of_first_two"].items():
+        lines.append(f"| {layer} | {_number(share['mean'], 3)} | {_number(share['sigma'], 4)} |")
+    lines += ["", "| σ at test time | -ELBO | NLL | accuracy |", "|---|---|---|---|"]
+    for name, row in structure["test"].items():
+        cells = (_number(row["negative_elbo"], 3), _number(row["nll"], 4), _number(row["accuracy"], 4))
+        lines.append(f"| {name} | {' | '.join(cells)} |")
+    layers = list(LAYERS.values())
+    lines += [
+        "",
+        f"| gradient SNR at step 1000 | {' | '.join(layers)} | median, dense 2 | -ELBO |",
+        "|---|" + "---|" * 5,
+    ]
+    for method, row in gradients.items():
+        cells = [_number(row["snr"][layer]["layer"], 1) for layer in layers]
+        cells += [_number(row["snr"]["dense 2"]["median"], 1), _number(row["validation"]["negative_elbo"], 2)]
+        lines.append(f"| {method.replace('_', '-')} | {' | '.join(cells)} |")
+    return "\n".join(lines)
+
+
+def _number(value: dict[str, float] | None, digits: int) -> str:
+    if value is None:
+        return "infinite"
+    error = "" if value["standard_error"] is None else f" ± {value['standard_error']:.{digits}f}"
+    return f"{value['mean']:.{digits}f}{error}"
+
+
 def draw(runs: list[dict[str, Any]], path: Path) -> None:
     """Draw the spectra of the mean-field runs and the gradients' ratios of all."""
     import matplotlib
@@ -217,12 +248,6 @@ def draw(runs: list[dict[str, Any]], path: Path) -> None:
     axes[2].set(title="gradient SNR of log σ after 1000 steps", ylabel="Σ E[g²] / Σ Var[g]", yscale="log")
     axes[2].legend()
     figure.savefig(path, metadata={"Date": None})
-
-
-def _write(path: Path, content: Any) -> None:
-    temporary = path.with_name(f".{path.name}.{os.getpid()}")
-    temporary.write_text(json.dumps(content, indent=1, allow_nan=False) + "\n")
-    os.replace(temporary, path)
 
 
 def main(arguments: list[str] | None = None) -> None:
@@ -254,11 +279,12 @@ def main(arguments: list[str] | None = None) -> None:
             pool.submit(run, *case, settings[case[0]], given.data, given.out, i): case for i, case in enumerate(missing)
         }
         for task in as_completed(tasks):
-            _write(files[tasks[task]], task.result())
+            write_json(files[tasks[task]], task.result())
     runs = [json.loads(path.read_text()) for path in files.values()]
     summary = {"settings": {kind: asdict(one) for kind, one in settings.items()}, "table": summarise(runs)}
-    _write(given.out / "summary.json", {**provenance(), **summary})
+    write_json(given.out / "summary.json", {**provenance(), **summary})
     draw(runs, given.out / "spectra-and-snr.svg")
+    print(tables(summary))
 
 
 if __name__ == "__main__":

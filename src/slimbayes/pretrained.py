@@ -2,10 +2,8 @@
 
 import hashlib
 import json
-import os
 import shutil
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -15,6 +13,7 @@ from safetensors.torch import save_file
 from torch import Tensor, nn
 
 import slimbayes
+from slimbayes.files import replacing
 from slimbayes.likelihoods import LIKELIHOODS, Likelihood, get_likelihood
 from slimbayes.methods.conversion import exactly
 from slimbayes.methods.k_tied import k_tied
@@ -53,23 +52,10 @@ def save(model: BayesianModel, folder: str | Path) -> None:
         "base": fingerprint(model) if frozen else None,
     }
     folder.mkdir(parents=True, exist_ok=True)
-    with _replacing(folder / WEIGHTS, folder / CONFIG) as (weights, text):
+    with replacing(folder / WEIGHTS, folder / CONFIG) as (weights, text):
         save_file(stored, weights, metadata={"format": "pt"})
         text.write_text(json.dumps(config, indent=2) + "\n")
         shutil.copymode(text, weights)  # safetensors makes its files unreadable for others
-
-
-@contextmanager
-def _replacing(*paths: Path) -> Iterator[list[Path]]:
-    """Yield temporary paths that take the given ones' place once all are written; a failure changes nothing."""
-    temporary = [path.with_name(f".{path.name}.{os.getpid()}") for path in paths]
-    try:
-        yield temporary
-        for source, path in zip(temporary, paths, strict=True):
-            os.replace(source, path)
-    finally:
-        for source in temporary:
-            source.unlink(missing_ok=True)
 
 
 def _check_likelihood(likelihood: Likelihood) -> None:

@@ -11,6 +11,8 @@ from typing import Annotated, Any
 import typer
 from tqdm import tqdm
 
+from slimbayes.files import write_json
+
 __all__ = ["app"]
 
 app = typer.Typer(
@@ -57,7 +59,7 @@ def demo(
         _check_out(out, "demo.json")
         progress = _progress("training", "run")
         results = run(methods.split(","), seeds, epochs, workers=workers or os.cpu_count() or 1, progress=progress)
-        _write(out, results)
+        write_json(out, results)
     print(json.dumps(results, indent=2) if as_json else table(results))
     typer.echo(f"Settings, seeds and hardware: {out}", err=True)
 
@@ -100,7 +102,7 @@ def bench(
         _check_out(out, f"bench-{suite}.json")
         names = cases.split(",") if cases is not None else None
         results = run(suite, names, rounds, threads, progress=_progress("measuring", "round"))
-        _write(out, results)
+        write_json(out, results)
     print(json.dumps(results, indent=2) if as_json else table(results))
     if results["warning"]:
         typer.secho(f"slimbayes bench: {results['warning']}", fg="yellow", err=True)
@@ -124,18 +126,6 @@ def _check_out(out: Path, example: str) -> None:
     out.parent.mkdir(parents=True, exist_ok=True)
     if not os.access(out.parent, os.W_OK):
         raise PermissionError(f"{out.parent} is not writable")
-
-
-def _write(out: Path, results: dict[str, Any]) -> None:
-    """Write results whole or not at all."""
-    from slimbayes.pretrained import _replacing
-
-    text = json.dumps(results, indent=2) + "\n"
-    if out.exists() and not out.is_file():  # a device such as /dev/null is not to be replaced by a file
-        out.write_text(text)
-        return
-    with _replacing(out) as (temporary,):
-        temporary.write_text(text)
 
 
 def _progress(doing: str, unit: str) -> Any:

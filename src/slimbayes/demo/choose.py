@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from slimbayes.demo.comparison import METHODS, run
+from slimbayes.files import write_json
 
 __all__ = ["GRID", "choose"]
 
@@ -48,9 +49,7 @@ def choose(out: Path, seeds: int = 2, epochs: int = 40) -> dict[str, Any]:
                 print(f"{method} {options}: NLL {trial['nll']:.4f}", file=sys.stderr, flush=True)
             if method not in result["best"] or trial["nll"] < result["best"][method]["nll"]:
                 result["best"][method] = {"nll": trial["nll"], "options": options}
-            temporary = out.with_suffix(".part")
-            temporary.write_text(json.dumps(result, indent=2) + "\n")
-            temporary.replace(out)
+            write_json(out, result)
     return result
 
 

@@ -6,11 +6,11 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from slimbayes.layers.base import Pick, along_rows, member_bias, plain_base
+from slimbayes.layers.base import Pick, along_rows, become_plain, member_bias, plain_base
 from slimbayes.layers.factor import Factor, FactorOptions
 from slimbayes.layers.linear import Rank1Linear
 from slimbayes.layers.multihead import Attention
-from slimbayes.layers.rank1 import become_plain, fold_kernel, perturb
+from slimbayes.layers.rank1 import fold_kernel, perturb
 
 __all__ = ["Rank1MultiheadAttention"]
 

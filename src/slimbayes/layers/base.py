@@ -210,3 +210,15 @@ def name_parts(module: Any) -> None:
 def plain_base(cls: type) -> type[nn.Module]:
     """Return the torch class that a Bayesian layer class extends."""
     return next(base for base in cls.__mro__ if issubclass(base, nn.Module) and not issubclass(base, BayesianLayer))
+
+
+def become_plain(layer: BayesianLayer, modules: tuple[str, ...], attributes: tuple[str, ...]) -> None:
+    """Strip a folded layer of what conversion added, and give it back its class."""
+    assert isinstance(layer, nn.Module)
+    for name in modules:
+        layer._modules.pop(name, None)
+        layer.__dict__.pop(name, None)
+    plain_class: Any = layer.plain_class
+    for name in (*attributes, "name", "row_dim", "sampling", "plain_class"):
+        layer.__dict__.pop(name, None)
+    layer.__class__ = plain_class

@@ -8,10 +8,9 @@ from torch import Tensor, nn
 
 from slimbayes._checks import check_count
 from slimbayes.families import Normal
-from slimbayes.layers.base import BayesianLayer, Pick, plain_base
+from slimbayes.layers.base import BayesianLayer, Pick, become_plain, plain_base
 from slimbayes.layers.gaussian import GaussianOptions, GaussianWeight, posterior_of
 from slimbayes.layers.gaussian_layer import random_signs
-from slimbayes.layers.rank1 import become_plain
 
 __all__ = ["GaussianEmbedding"]
 

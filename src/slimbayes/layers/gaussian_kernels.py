@@ -7,11 +7,10 @@ from typing import Any
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from slimbayes.layers.base import BayesianLayer, Pick, along_rows, plain_base
+from slimbayes.layers.base import BayesianLayer, Pick, along_rows, become_plain, plain_base
 from slimbayes.layers.gaussian import GaussianOptions, GaussianWeight, posterior_of
 from slimbayes.layers.gaussian_layer import deal_rows, random_signs
 from slimbayes.layers.ops import linear_by_group
-from slimbayes.layers.rank1 import become_plain
 
 __all__ = ["DenseMap", "GaussianKernels"]
 

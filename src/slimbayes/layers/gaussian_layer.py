@@ -6,9 +6,8 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from slimbayes.layers.base import BayesianLayer, Pick, along_rows, plain_base
+from slimbayes.layers.base import BayesianLayer, Pick, along_rows, become_plain, plain_base
 from slimbayes.layers.gaussian import GaussianOptions, GaussianWeight, posterior_of
-from slimbayes.layers.rank1 import become_plain
 
 __all__ = ["Gaussian", "deal_rows", "random_signs"]
 

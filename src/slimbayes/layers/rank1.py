@@ -6,10 +6,10 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from slimbayes.layers.base import BayesianLayer, Pick, along_rows, member_bias, plain_base
+from slimbayes.layers.base import BayesianLayer, Pick, along_rows, become_plain, member_bias, plain_base
 from slimbayes.layers.factor import Factor, FactorOptions
 
-__all__ = ["Rank1", "become_plain", "fold_kernel", "fold_scale", "perturb"]
+__all__ = ["Rank1", "fold_kernel", "fold_scale", "perturb"]
 
 
 def perturb(
@@ -182,15 +182,3 @@ class Rank1(BayesianLayer, nn.Module):
             self.bias = None if bias is None else nn.Parameter(bias.detach().clone())
         become_plain(self, ("input_factor", "output_factor"), ("additive", "members"))
         return self
-
-
-def become_plain(layer: BayesianLayer, modules: tuple[str, ...], attributes: tuple[str, ...]) -> None:
-    """Strip a folded layer of what conversion added, and give it back its class."""
-    assert isinstance(layer, nn.Module)
-    for name in modules:
-        layer._modules.pop(name, None)
-        layer.__dict__.pop(name, None)
-    plain_class: Any = layer.plain_class
-    for name in (*attributes, "name", "row_dim", "sampling", "plain_class"):
-        layer.__dict__.pop(name, None)
-    layer.__class__ = plain_class

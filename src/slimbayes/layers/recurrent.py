@@ -8,9 +8,9 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from slimbayes.layers.base import Pick, member_bias, plain_base
+from slimbayes.layers.base import Pick, become_plain, member_bias, plain_base
 from slimbayes.layers.factor import Factor, FactorOptions
-from slimbayes.layers.rank1 import become_plain, fold_kernel
+from slimbayes.layers.rank1 import fold_kernel
 from slimbayes.layers.recurrence import GRUStep, Kernel, LSTMStep, Recurrence, RNNStep
 
 __all__ = ["Rank1GRU", "Rank1LSTM", "Rank1RNN"]

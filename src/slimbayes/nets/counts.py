@@ -1,6 +1,5 @@
 """What posteriors add to the papers' networks: ``python -m slimbayes.nets.counts OUT.json``."""
 
-import json
 import sys
 from collections.abc import Callable
 from pathlib import Path
@@ -10,6 +9,7 @@ import torch
 from torch import nn
 
 import slimbayes as sb
+from slimbayes.files import write_json
 from slimbayes.provenance import provenance
 
 __all__ = ["count", "count_k_tied"]
@@ -61,5 +61,4 @@ def count_k_tied() -> list[dict[str, Any]]:
 
 
 if __name__ == "__main__":
-    counted = {**provenance(), "rows": count(), "k_tied": count_k_tied()}
-    Path(sys.argv[1]).write_text(json.dumps(counted, indent=2) + "\n")
+    write_json(Path(sys.argv[1]), {**provenance(), "rows": count(), "k_tied": count_k_tied()})
