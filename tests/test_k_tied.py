@@ -105,8 +105,11 @@ def test_untied_layers_are_mean_field_ones():
     assert torch.equal(tied(x, generator=seeds[0]), full(x, generator=seeds[1]))
 
 
-def test_tied_weights_share_one_posterior():
-    model = sb.k_tied(Tied(), 2)
+@pytest.mark.parametrize("untied", [None, "decoder", "embed"])
+def test_tied_weights_share_one_posterior(untied):
+    """Whichever comes first decides: here the embedding."""
+    model = sb.k_tied(Tied(), 2, untied=untied)
+    assert isinstance(model.net.decoder.weight_posterior.spread, FullScale if untied == "embed" else TiedScale)
     assert model.net.embed.weight_posterior is model.net.decoder.weight_posterior
     assert len(list(model.stochastic())) == 3
     folded = model.member(0, sample=0)

@@ -368,8 +368,8 @@ NOISE, PRIOR = 0.5, 0.6
 @pytest.fixture
 def regression():
     """A correlated design whose columns have different lengths."""
-    mixing = torch.eye(INPUTS, dtype=F64) + 0.3 * torch.randn(INPUTS, INPUTS, dtype=F64)
-    x = torch.randn(DATA, INPUTS, dtype=F64) @ mixing * torch.tensor([0.2, 0.5, 1.0, 2.0], dtype=F64)
+    mixing = torch.eye(INPUTS, dtype=F64) + 0.2 * torch.randn(INPUTS, INPUTS, dtype=F64)
+    x = torch.randn(DATA, INPUTS, dtype=F64) @ mixing * torch.tensor([0.5, 1.0, 1.5, 2.0], dtype=F64)
     y = x @ torch.randn(INPUTS, TARGETS, dtype=F64) + 0.3 + NOISE * torch.randn(DATA, TARGETS, dtype=F64)
     return x, y
 
@@ -384,10 +384,16 @@ def optimum(x, y):
 
 
 def assert_optimal(model, x, y, error):
+    """Means are off by that part of a standard deviation at most, and so are standard deviations."""
+    weight, bias, weight_std, bias_std = optimum(x, y)
     layer = model.net
-    found = (layer.weight, layer.bias, layer.weight_posterior.scale, layer.bias_posterior.scale)
-    for actual, expected in zip(found, optimum(x, y), strict=True):
-        torch.testing.assert_close(actual.detach(), expected, rtol=error, atol=error / 10)
+    for found, expected, std in (
+        (layer.weight, weight, weight_std),
+        (layer.bias, bias, bias_std),
+        (layer.weight_posterior.scale, weight_std, weight_std),
+        (layer.bias_posterior.scale, bias_std, bias_std),
+    ):
+        assert ((found.detach() - expected) / std).abs().max().item() < error
 
 
 def sigma_points(model):
@@ -429,14 +435,15 @@ def test_the_optimum_is_the_best_diagonal_posterior(regression, convert):
     assert_optimal(model, x, y, 1e-5)
 
 
-@pytest.mark.parametrize("convert", [METHODS["mean-field"], METHODS["1-tied"]], ids=["mean-field", "1-tied"])
-@each_estimator
-def test_noisy_steps_on_minibatches_find_it_too(regression, convert, estimator):
+@pytest.mark.parametrize(
+    ("method", "estimator"), [("mean-field", "local"), ("mean-field", "flipout"), ("1-tied", "local")]
+)
+def test_noisy_steps_on_minibatches_find_it_too(regression, method, estimator):
     x, y = regression
-    model = convert(nn.Linear(INPUTS, TARGETS, dtype=F64), estimator=estimator, init_std=0.1)
+    model = METHODS[method](nn.Linear(INPUTS, TARGETS, dtype=F64), estimator=estimator, init_std=0.1)
     elbo = sb.ELBO(model, num_data=DATA, likelihood=sb.Gaussian(noise=NOISE))
-    epochs = 150
-    optimiser = torch.optim.Adam(model.param_groups(lr=0.05))
+    epochs = 100
+    optimiser = torch.optim.Adam(model.param_groups(lr=0.1))
     schedule = torch.optim.lr_scheduler.CosineAnnealingLR(optimiser, epochs)
     for _ in range(epochs):
         for rows in torch.randperm(DATA).split(DATA // 4):

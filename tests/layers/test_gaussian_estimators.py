@@ -15,7 +15,7 @@ import slimbayes as sb
 from slimbayes.layers import GaussianConv1d, GaussianLinear
 
 F64 = torch.float64
-DRAWS, INPUTS, OUTPUTS = 20_000, 4, 3
+DRAWS, INPUTS, OUTPUTS = 8_000, 4, 3
 ESTIMATORS = ("reparameterization", "local", "flipout")
 SPREADS = {"full": None, "1-tied": 1, "2-tied": 2}
 BIASES = {"random": {}, "point": {"bayesian_bias": False}, "none": {"bias": False}}
@@ -183,7 +183,7 @@ def test_flipouts_perturbation_per_draw_or_per_batch(sample_per):
 
 # ---------------------------------------------------------------------- gradients
 
-BATCH, REPEATS = 256, 150
+BATCH, REPEATS = 256, 80
 
 
 def gradient_samples(model, loss, repeats=REPEATS):
