@@ -466,3 +466,75 @@ def test_the_bound_is_the_evidence_where_the_posterior_is_diagonal():
     covariance = NOISE**2 * np.eye(DATA) + PRIOR**2 * (x @ x.T).numpy()
     evidence = stats.multivariate_normal(np.zeros(DATA), covariance).logpdf(y[:, 0].numpy())
     assert DATA * terms.loss.item() == pytest.approx(-evidence, rel=1e-10)
+
+
+# ---------------------------------------------------------------------- one weight a row
+
+
+class Twice(nn.Module):
+    """Calls one layer twice, under one name."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.layer = nn.Linear(4, 4)
+
+    def forward(self, x):
+        return self.layer(x) - self.layer(x)
+
+
+class TwoPlaces(Twice):
+    """The same under two names, which conversion can see."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.again = self.layer
+
+    def forward(self, x):
+        return self.layer(x) - self.again(x)
+
+
+@pytest.mark.parametrize(("net", "estimator"), [(Twice, "flipout"), (TwoPlaces, "flipout"), (TwoPlaces, "local")])
+def test_a_layer_called_twice_keeps_its_weights(net, estimator):
+    model = sb.mean_field(net(), estimator=estimator, init_std=1.0)
+    torch.testing.assert_close(model(torch.randn(5, 4), samples=3), torch.zeros(3, 5, 4))
+
+
+@pytest.mark.parametrize("positions", [(), (3,)])
+def test_noise_on_outputs_cannot_be_given_twice(positions):
+    class Both(Twice):
+        def forward(self, x):
+            return self.layer(x) + self.layer(x.unsqueeze(1).expand(-1, *positions, -1) if positions else x).mean()
+
+    model = sb.mean_field(Both(), estimator="local")
+    with pytest.raises(RuntimeError, match="layer was called twice.*estimator='flipout'"):
+        model(torch.randn(5, 4))
+    model(torch.randn(5, 4), noise="shared")
+
+
+@pytest.mark.parametrize(
+    ("options", "words"),
+    [
+        ({"freeze_base": True, "init": "he"}, "`init`.*freeze_base.*'he'"),
+        ({"noise": "shared", "sample_per": "batch", "estimator": "flipout"}, "`noise`.*sample_per.*'shared'"),
+    ],
+)
+def test_options_that_contradict_each_other(options, words):
+    with pytest.raises(ValueError, match=words):
+        sb.mean_field(mlp(), **options)
+
+
+def test_wrong_types():
+    with pytest.raises(TypeError, match="`bayesian_bias`.*'no'"):
+        sb.mean_field(mlp(), bayesian_bias="no")
+    with pytest.raises(TypeError, match="`net`.*NoneType"):
+        sb.k_tied(None, untied="x")
+
+
+@pytest.mark.parametrize("init", ["he", 0.1])
+@pytest.mark.parametrize("bayesian_bias", [True, False])
+def test_new_means_come_with_biases_at_zero(init, bayesian_bias):
+    net = nn.Sequential(nn.Linear(4, 8), nn.Conv1d(8, 8, 1), nn.LSTM(4, 3))
+    model = sb.mean_field(net, init=init, bayesian_bias=bayesian_bias)
+    biases = [p for name, p in model.member(0).named_parameters() if "bias" in name]
+    assert len(biases) == 4
+    assert not any(bias.any() for bias in biases)

@@ -318,7 +318,11 @@ LOADS = {
     "missing config": (lambda folder: (folder / "config.json").unlink(), mlp, ["config.json", "save_pretrained"]),
     "missing weights": (lambda folder: (folder / "model.safetensors").unlink(), mlp, ["model.safetensors"]),
     "newer format": (lambda folder: edit(folder, format=2), mlp, ["format 2", "reads format 1", "Update slimbayes"]),
-    "unknown method": (lambda folder: edit(folder, method="rank9"), mlp, ["'rank9'", "['k_tied', 'mean_field', 'rank1']", "Update"]),
+    "unknown method": (
+        lambda folder: edit(folder, method="rank9"),
+        mlp,
+        ["'rank9'", "['k_tied', 'mean_field', 'rank1']", "Update"],
+    ),
     "unknown likelihood": (
         lambda folder: edit(folder, likelihood={"name": "beta"}),
         mlp,

@@ -76,6 +76,8 @@ class GaussianOptions:
                 raise ValueError(
                     f"Expected argument `init_std` to be at most max_std={self.max_std}, but got {self.init_std}."
                 )
+        if not isinstance(self.bayesian_bias, bool):
+            raise TypeError(f"Expected argument `bayesian_bias` to be True or False, but got {self.bayesian_bias!r}.")
         check_choice("sample_per", self.sample_per, ("draw", "batch"))
         if self.estimator == "local" and self.sample_per == "batch":
             raise ValueError(
@@ -269,13 +271,8 @@ def posterior_of(
     he_std = math.sqrt(2 * mean.shape[output_dim] / mean.numel()) if weight else 0.0
     he_std *= math.sqrt(groups) if output_dim else 1.0
     embedding = isinstance(layer, nn.Embedding)
-    if options.init != "network" and not (embedding and options.init == "he"):
-        init_std = he_std if isinstance(options.init, str) else options.init
-        with torch.no_grad():
-            kept = None if fixed_row is None else mean[fixed_row].clone()
-            mean.copy_(init_std * torch.randn_like(mean) if weight else torch.zeros_like(mean))
-            if kept is not None:
-                mean[fixed_row] = kept
+    if not (embedding and options.init == "he"):
+        start_means(layer, attribute, options, he_std, fixed_row)
     shared: dict[str, Any] = {
         "std": options.init_std,
         "jitter": options.init_jitter,
@@ -300,3 +297,18 @@ def posterior_of(
     )
     memo[id(mean)] = (posterior, mean)  # the mean is kept alive, so that its id is not used again
     return posterior
+
+
+def start_means(
+    layer: nn.Module, attribute: str, options: GaussianOptions, he_std: float = 0.0, fixed_row: int | None = None
+) -> None:
+    """Draw new means of ``layer.attribute`` where ``options.init`` asks for that; biases start at zero."""
+    if options.init == "network":
+        return
+    mean: nn.Parameter = getattr(layer, attribute)
+    std = he_std if isinstance(options.init, str) else options.init
+    with torch.no_grad():
+        kept = None if fixed_row is None else mean[fixed_row].clone()
+        mean.copy_(std * torch.randn_like(mean) if mean.dim() > 1 else torch.zeros_like(mean))
+        if kept is not None:
+            mean[fixed_row] = kept

@@ -1,15 +1,11 @@
 """Dense layers, convolutions and transposed convolutions with Gaussian weights."""
 
-from contextlib import nullcontext
-from typing import Any
-
-import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
-from torch.autograd.function import once_differentiable
 
 from slimbayes.families import Normal
 from slimbayes.layers.gaussian_layer import Gaussian
+from slimbayes.layers.local import local_linear
 from slimbayes.layers.ops import ConvOp, ConvTransposeOp, LinearOp
 from slimbayes.layers.scale import in_full_precision
 
@@ -24,8 +20,8 @@ __all__ = [
 ]
 
 
-#: Keeps the gradient of a square root finite where an input is all zeros; a standard deviation of 1e-8.
-SMALLEST_VARIANCE = 1e-16
+#: Keeps the gradient of a square root finite where an input is all zeros.
+SMALLEST_VARIANCE = 1e-30
 
 
 class GaussianLinear(LinearOp, Gaussian, nn.Linear):
@@ -39,6 +35,7 @@ class GaussianLinear(LinearOp, Gaussian, nn.Linear):
         - Input: ``(rows, *, in_features)``. Output: ``(rows, *, out_features)``.
 
     Example:
+        >>> import torch
         >>> layer = GaussianLinear(5, 7, k=2, estimator="local")
         >>> layer(torch.randn(4, 5)).shape, layer.weight_posterior.scale.shape
         (torch.Size([4, 7]), torch.Size([7, 5]))
@@ -48,40 +45,12 @@ class GaussianLinear(LinearOp, Gaussian, nn.Linear):
         return x.dim() == 2 and x.shape[0] == groups
 
     def _local(self, x: Tensor) -> Tensor:
-        mean = F.linear(x, self.weight, self.bias)
-        half = mean.dtype in (torch.float16, torch.bfloat16)
-        # In half precision a variance has few digits, and squares soon leave the range of float16.
-        with torch.autocast(x.device.type, enabled=False) if half else nullcontext():
-            squares = in_full_precision(x).square()
-            offset = squares.new_tensor(SMALLEST_VARIANCE).expand(self.out_features)
-            if self.bias_posterior is not None:
-                offset = offset + in_full_precision(self.bias_posterior.scale).square()
-            variance = self.weight_posterior.spread.output_variance(squares, offset)
-        noise = Normal().noise(tuple(mean.shape), mean, self.sampling.generator)
-        if torch.compiler.is_compiling():
-            return torch.addcmul(mean, variance.sqrt().to(mean.dtype), noise.to(mean.dtype))
-        return _AddNoise.apply(mean, variance, noise)[0]
-
-
-class _AddNoise(torch.autograd.Function):
-    """mean + sqrt(variance) * noise in the place of its first two arguments: new memory costs more than the numbers."""
-
-    @staticmethod
-    def forward(mean: Tensor, variance: Tensor, noise: Tensor) -> tuple[Tensor, Tensor]:
-        std = variance.sqrt_()
-        return mean.addcmul_(std, noise), std
-
-    @staticmethod
-    def setup_context(ctx: Any, inputs: tuple[Any, ...], output: tuple[Tensor, Tensor]) -> None:
-        ctx.mark_dirty(*inputs[:2])
-        ctx.mark_non_differentiable(output[1])
-        ctx.save_for_backward(inputs[2], output[1])
-
-    @staticmethod
-    @once_differentiable  # the saved deviations have no history
-    def backward(ctx: Any, *grads: Tensor) -> tuple[Tensor, Tensor, None]:
-        noise, std = ctx.saved_tensors
-        return grads[0], (grads[0] * noise).div_(std).mul_(0.5), None
+        law = self.bias_posterior
+        offset = x.new_tensor(SMALLEST_VARIANCE, dtype=in_full_precision(self.weight).dtype).expand(self.out_features)
+        if law is not None:
+            offset = offset + in_full_precision(law.scale).square()
+        noise = Normal().noise((x.shape[0], self.out_features), self.weight, self.sampling.generator)
+        return local_linear(x, self.weight, self.bias, offset, noise, self.weight_posterior.spread.variance_maps())
 
 
 class GaussianConv1d(ConvOp, Gaussian, nn.Conv1d):
@@ -91,6 +60,7 @@ class GaussianConv1d(ConvOp, Gaussian, nn.Conv1d):
         - Input: ``(rows, in_channels, length)``. Output: ``(rows, out_channels, length')``.
 
     Example:
+        >>> import torch
         >>> GaussianConv1d(4, 6, 3)(torch.randn(10, 4, 9)).shape
         torch.Size([10, 6, 7])
     """
@@ -103,6 +73,7 @@ class GaussianConv2d(ConvOp, Gaussian, nn.Conv2d):
         - Input: ``(rows, in_channels, h, w)``. Output: ``(rows, out_channels, h', w')``.
 
     Example:
+        >>> import torch
         >>> GaussianConv2d(4, 6, 3, padding=1, groups=2, k=1, estimator="flipout")(torch.randn(10, 4, 8, 8)).shape
         torch.Size([10, 6, 8, 8])
     """
@@ -115,6 +86,7 @@ class GaussianConv3d(ConvOp, Gaussian, nn.Conv3d):
         - Input: ``(rows, in_channels, d, h, w)``. Output: ``(rows, out_channels, d', h', w')``.
 
     Example:
+        >>> import torch
         >>> GaussianConv3d(2, 3, 3)(torch.randn(4, 2, 5, 5, 5)).shape
         torch.Size([4, 3, 3, 3, 3])
     """
@@ -132,6 +104,7 @@ class GaussianConvTranspose1d(_GaussianConvTranspose, nn.ConvTranspose1d):
         - Input: ``(rows, in_channels, length)``. Output: ``(rows, out_channels, length')``.
 
     Example:
+        >>> import torch
         >>> GaussianConvTranspose1d(4, 6, 3, stride=2)(torch.randn(10, 4, 9)).shape
         torch.Size([10, 6, 19])
     """
@@ -146,6 +119,7 @@ class GaussianConvTranspose2d(_GaussianConvTranspose, nn.ConvTranspose2d):
         - Input: ``(rows, in_channels, h, w)``. Output: ``(rows, out_channels, h', w')``.
 
     Example:
+        >>> import torch
         >>> GaussianConvTranspose2d(4, 6, 3, stride=2)(torch.randn(10, 4, 8, 8), output_size=(18, 18)).shape
         torch.Size([10, 6, 18, 18])
     """
@@ -160,6 +134,7 @@ class GaussianConvTranspose3d(_GaussianConvTranspose, nn.ConvTranspose3d):
         - Input: ``(rows, in_channels, d, h, w)``. Output: ``(rows, out_channels, d', h', w')``.
 
     Example:
+        >>> import torch
         >>> GaussianConvTranspose3d(2, 3, 3)(torch.randn(4, 2, 3, 3, 3)).shape
         torch.Size([4, 3, 5, 5, 5])
     """

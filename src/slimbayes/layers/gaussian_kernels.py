@@ -8,7 +8,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from slimbayes.layers.base import BayesianLayer, Pick, along_rows, become_plain, plain_base
-from slimbayes.layers.gaussian import GaussianOptions, GaussianWeight, posterior_of
+from slimbayes.layers.gaussian import GaussianOptions, GaussianWeight, posterior_of, start_means
 from slimbayes.layers.gaussian_layer import deal_rows, random_signs
 from slimbayes.layers.ops import linear_by_group
 
@@ -41,8 +41,12 @@ class GaussianKernels(BayesianLayer, nn.Module):
         self.posteriors = nn.ModuleDict()
         for name in self.kernel_names():
             parameter = getattr(self, name)
-            if isinstance(parameter, nn.Parameter) and (options.bayesian_bias or parameter.dim() > 1):
+            if not isinstance(parameter, nn.Parameter):
+                continue  # a buffer is no weight of the network's
+            if options.bayesian_bias or parameter.dim() > 1:
                 self.posteriors[name] = posterior_of(self, name, options, memo)
+            else:
+                start_means(self, name, options)
 
     @abstractmethod
     def kernel_names(self) -> Iterator[str]:

@@ -7,7 +7,7 @@ import torch
 from torch import Tensor, nn
 
 from slimbayes.layers.base import BayesianLayer, Pick, along_rows, become_plain, plain_base
-from slimbayes.layers.gaussian import GaussianOptions, GaussianWeight, posterior_of
+from slimbayes.layers.gaussian import GaussianOptions, GaussianWeight, posterior_of, start_means
 
 __all__ = ["Gaussian", "deal_rows", "random_signs"]
 
@@ -57,8 +57,11 @@ class Gaussian(BayesianLayer, nn.Module):
         groups = getattr(self, "groups", 1)
         self.weight_posterior = posterior_of(self, "weight", options, memo, self.output_dim, groups)
         self.bias_posterior = None
-        if self.bias is not None and options.bayesian_bias:
-            self.bias_posterior = posterior_of(self, "bias", options, memo)
+        if self.bias is not None:
+            if options.bayesian_bias:
+                self.bias_posterior = posterior_of(self, "bias", options, memo)
+            else:
+                start_means(self, "bias", options)
 
     @abstractmethod
     def sizes(self) -> tuple[int, int]:
@@ -85,9 +88,24 @@ class Gaussian(BayesianLayer, nn.Module):
             return self._reparameterized(input, draws, axis, *args)
         groups = sampling.groups(1, rows)
         once = not self.weight_posterior.tied and self._meets_rows_once(input, groups)
-        if self.estimator == "local" and once:
+        local = self.estimator == "local" and once
+        self._keep_one_weight_a_row(input, local)
+        if local:
             return self._local(input)
         return self._flipout(input, draws, groups, axis, *args)
+
+    def _keep_one_weight_a_row(self, x: Tensor, local: bool) -> None:
+        """Raise if the layer is called again in a pass in which it has put, or is to put, noise on its outputs."""
+        drawn, name = self.sampling.drawn, self.weight_posterior.name
+        if drawn is None:
+            return
+        if f"{name}/local" in drawn or (local and f"{name}/delta" in drawn):
+            raise RuntimeError(
+                f"Layer {self.label} was called twice in one forward pass. With estimator='local' its answers would "
+                "come from different weights: use estimator='flipout', or exclude the layer."
+            )
+        if local:
+            drawn[f"{name}/local"] = x
 
     def _meets_rows_once(self, x: Tensor, groups: int) -> bool:
         """Tell whether the weight meets each row in one vector only."""

@@ -2,6 +2,7 @@
 
 import math
 from abc import abstractmethod
+from functools import reduce
 from typing import Any
 
 import torch
@@ -29,13 +30,12 @@ class Scale(nn.Module):
         """Return the sums of log sigma and of sigma^2, over some rows of the weight or all."""
 
     @abstractmethod
-    def output_variance(self, squares: Tensor, offset: Tensor | None = None) -> Tensor:
-        """Return, for squared inputs ``(*, in)``, the variances sum_i x_i^2 sigma_oi^2 of a dense layer's outputs.
+    def variance_maps(self) -> tuple[Tensor, ...]:
+        """Return one or two matrices that take squared inputs to the variances of a dense layer's outputs."""
 
-        Args:
-            squares: The inputs' squares.
-            offset: ``(out,)`` to add: the variance of a bias.
-        """
+    def output_variance(self, squares: Tensor) -> Tensor:
+        """Return, for squared inputs ``(*, in)``, the variances sum_i x_i^2 sigma_oi^2 of a dense layer's outputs."""
+        return reduce(F.linear, self.variance_maps(), squares)
 
     @abstractmethod
     def log_parameters(self) -> tuple[nn.Parameter, ...]:
@@ -85,8 +85,8 @@ class FullScale(Scale):
         values = in_full_precision(self._log_values())
         return full_sums(values if rows is None else values[rows])
 
-    def output_variance(self, squares: Tensor, offset: Tensor | None = None) -> Tensor:  # noqa: D102
-        return F.linear(squares, (2 * self._log_values().to(squares.dtype)).exp(), offset)
+    def variance_maps(self) -> tuple[Tensor, ...]:  # noqa: D102
+        return ((2 * in_full_precision(self._log_values())).exp(),)
 
     def log_parameters(self) -> tuple[nn.Parameter, ...]:  # noqa: D102
         return (self.log_scale,)
@@ -158,15 +158,15 @@ class TiedScale(Scale):
         log_u, log_v = (in_full_precision(_below(log, self.bound)) for log in (self.log_u, self.log_v))
         return tied_sums(log_u, log_v if rows is None else log_v[rows])
 
-    def output_variance(self, squares: Tensor, offset: Tensor | None = None) -> Tensor:
-        r"""Return the variances in factored form, O(batch (m + n) k^2); sigma is never made.
+    def variance_maps(self) -> tuple[Tensor, ...]:
+        r"""Return the two factors of sigma^2, of rank k^2: a variance costs O(batch (m + n) k^2), sigma is never made.
 
         .. math::
             \sum_i x_i^2 \sigma_{oi}^2 = \sum_{ab} v_{oa} v_{ob} \sum_i x_i^2 u_{ia} u_{ib}
         """
-        u, v = self.u.to(squares.dtype), self.v.to(squares.dtype)
+        u, v = in_full_precision(self.u), in_full_precision(self.v)
         inputs, outputs = ((factor.unsqueeze(2) * factor.unsqueeze(1)).flatten(1) for factor in (u, v))
-        return F.linear(squares @ inputs, outputs, offset)
+        return inputs.T, outputs
 
     def log_parameters(self) -> tuple[nn.Parameter, ...]:  # noqa: D102
         return self.log_u, self.log_v

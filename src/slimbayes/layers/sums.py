@@ -4,6 +4,7 @@ from typing import Any
 
 import torch
 from torch import Tensor
+from torch.autograd.function import once_differentiable
 
 from slimbayes.layers.softplus_sum import softplus_pair_sum
 
@@ -64,6 +65,7 @@ class _FullSums(torch.autograd.Function):
         ctx.save_for_backward(output[2])
 
     @staticmethod
+    @once_differentiable  # what is saved has no history
     def backward(ctx: Any, *grads: Tensor) -> Tensor:
         return ctx.saved_tensors[0] * (2 * grads[1]) + grads[0]
 
@@ -107,6 +109,7 @@ class _TiedSums(torch.autograd.Function):
         ctx.save_for_backward(*output[2:])
 
     @staticmethod
+    @once_differentiable
     def backward(ctx: Any, *grads: Tensor) -> tuple[Tensor, Tensor]:
         log_u, log_v, square_u, square_v = ctx.saved_tensors
         logs, twice = grads[0], 2 * grads[1]

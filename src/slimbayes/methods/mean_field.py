@@ -1,5 +1,6 @@
 """Gaussian mean-field variational inference (Blundell et al. 2015; section 2.1 of the k-tied paper)."""
 
+from collections import Counter
 from dataclasses import asdict, dataclass, field, replace
 from typing import Any
 
@@ -106,21 +107,37 @@ def gaussian_model(
     untied: Selector = None,
 ) -> BayesianModel:
     """Convert a network to Gaussian weights, k-tied ones if ``options.k`` is given, but for ``untied`` layers."""
+    if not isinstance(net, nn.Module):
+        raise TypeError(f"Expected argument `net` to be a torch.nn.Module, but got {type(net).__name__}.")
+    if freeze_base and options.init != "network":
+        raise ValueError(
+            f"Expected argument `init` to be 'network' with freeze_base=True, but got {options.init!r}: a frozen base "
+            "is not saved, and new means could not be made again."
+        )
+    if noise == "shared" and options.sample_per == "batch":
+        raise ValueError(
+            "Expected argument `noise` to be 'example' or None with sample_per='batch', but got 'shared', which has "
+            "a weight for each draw. Leave one of them out."
+        )
     if noise is None:
         plain = options.estimator == "reparameterization" and options.sample_per == "draw"
         noise = "shared" if plain else "example"
-    tied, full = GaussianSettings(options), GaussianSettings(replace(options, k=None))
-    full.memo = tied.memo
+    settings = GaussianSettings(options)
     untied = None if untied is None else checked_selector("untied", untied, net)
     left_untied: list[str] = []
+    places = Counter(id(module) for _, module in net.named_modules(remove_duplicate=False))
+    in_several = {name for name, module in net.named_modules() if places[id(module)] > 1}
 
     def settings_for(name: str, module: nn.Module) -> GaussianSettings:
-        if not matches(untied, name, module):
-            return tied
-        left_untied.append(name)
-        return full
+        own = options
+        if matches(untied, name, module):
+            left_untied.append(name)
+            own = replace(own, k=None)
+        if own.estimator == "local" and name in in_several:
+            own = replace(own, estimator="flipout")  # its weight meets each row more than once
+        return GaussianSettings(own, settings.memo)
 
-    conversion = convert(net, "mean_field", tied, include, exclude, settings_for=settings_for)
+    conversion = convert(net, "mean_field", settings, include, exclude, settings_for=settings_for)
     described = asdict(options)
     k = described.pop("k")
     if k is not None:
