@@ -84,3 +84,17 @@ def test_full_sums_and_squares():
     x = torch.randn(4, 5, 6, dtype=torch.float64, requires_grad=True)
     assert torch.autograd.gradcheck(sum_of_squares, x)
     assert sum_of_squares(x).item() == pytest.approx((x**2).sum().item())
+
+
+@pytest.mark.parametrize("k", [1, 2, 3])
+def test_second_derivatives(k):
+    log_u, log_v = (torch.randn(size, k, dtype=torch.float64, requires_grad=True) for size in (60, 50))
+    assert torch.autograd.gradgradcheck(lambda u, v: tied_sums(u, v)[0], (log_u[:3], log_v[:4]))
+
+    def second(function):
+        (slope,) = torch.autograd.grad(function(log_u, log_v)[0], log_u, create_graph=True)
+        return torch.autograd.grad(slope.square().sum(), [log_u, log_v], allow_unused=True, materialize_grads=True)
+
+    torch.testing.assert_close(second(tied_sums), second(plain_tied_sums))
+    log_scale = torch.randn(3, 4, dtype=torch.float64, requires_grad=True)
+    assert torch.autograd.gradgradcheck(lambda x: full_sums(x)[1], log_scale)

@@ -6,7 +6,8 @@ from typing import Any
 import torch
 import torch.nn.functional as F
 from torch import Tensor
-from torch.autograd.function import once_differentiable
+
+from slimbayes.layers.second_order import gradients_by_autograd
 
 __all__ = ["local_linear"]
 
@@ -49,6 +50,10 @@ def _plain(
     return torch.addcmul(mean, std.to(mean.dtype), noise.to(mean.dtype))
 
 
+def _plain_with_maps(x: Tensor, weight: Tensor, bias: Any, offset: Tensor, noise: Tensor, *maps: Tensor) -> Tensor:
+    return _plain(x, weight, bias, offset, noise, maps)
+
+
 class _LocalLinear(torch.autograd.Function):
     @staticmethod
     def forward(
@@ -58,14 +63,15 @@ class _LocalLinear(torch.autograd.Function):
         squares = x.square()
         inner = F.linear(squares, maps[0]) if len(maps) == 2 else squares
         std = torch.addmm(offset, inner, maps[-1].T).sqrt_()
-        ctx.save_for_backward(x, weight, noise, std, squares, inner, *maps)
-        ctx.has_bias = bias is not None
+        ctx.save_for_backward(x, weight, bias, offset, noise, std, squares, inner, *maps)
         return y.addcmul_(std, noise)
 
     @staticmethod
-    @once_differentiable
     def backward(ctx: Any, grad: Tensor) -> tuple[Tensor | None, ...]:
-        x, weight, noise, std, squares, inner, *maps = ctx.saved_tensors
+        x, weight, bias, offset, noise, std, squares, inner, *maps = ctx.saved_tensors
+        if torch.is_grad_enabled():
+            inputs = (x, weight, bias, offset, noise, *maps)
+            return gradients_by_autograd(_plain_with_maps, inputs, [grad])
         needs_x, needs_weight, needs_bias = ctx.needs_input_grad[:3]
         slope = (grad * noise).div_(std)  # twice the gradient of the variance
         of_inner = (slope @ maps[-1]).mul_(0.5)
@@ -74,7 +80,7 @@ class _LocalLinear(torch.autograd.Function):
         if len(maps) == 2:
             of_maps.insert(0, of_inner.T @ squares)
             of_squares = of_inner @ maps[0] if needs_x else of_inner
-        of_x = torch.addcmul(grad @ weight, of_squares, x, value=2.0) if needs_x else None
+        of_x = (grad @ weight).addcmul_(of_squares, x, value=2.0) if needs_x else None
         of_weight = grad.T @ x if needs_weight else None
-        of_bias = grad.sum(0) if ctx.has_bias and needs_bias else None
+        of_bias = grad.sum(0) if needs_bias else None
         return of_x, of_weight, of_bias, slope.sum(0).mul_(0.5), None, *of_maps

@@ -4,8 +4,8 @@ from typing import Any
 
 import torch
 from torch import Tensor
-from torch.autograd.function import once_differentiable
 
+from slimbayes.layers.second_order import gradients_by_autograd
 from slimbayes.layers.softplus_sum import softplus_pair_sum
 
 __all__ = ["full_sums", "sum_of_squares", "tied_sums"]
@@ -62,12 +62,18 @@ class _FullSums(torch.autograd.Function):
     @staticmethod
     def setup_context(ctx: Any, inputs: tuple[Any, ...], output: tuple[Tensor, ...]) -> None:
         ctx.mark_non_differentiable(output[2])
-        ctx.save_for_backward(output[2])
+        ctx.save_for_backward(*inputs, output[2])
 
     @staticmethod
-    @once_differentiable  # what is saved has no history
-    def backward(ctx: Any, *grads: Tensor) -> Tensor:
-        return ctx.saved_tensors[0] * (2 * grads[1]) + grads[0]
+    def backward(ctx: Any, *grads: Tensor) -> Tensor | None:
+        log_scale, squares = ctx.saved_tensors
+        if torch.is_grad_enabled():
+            return gradients_by_autograd(_plain_full_sums, [log_scale], grads[:2])[0]
+        return squares * (2 * grads[1]) + grads[0]
+
+
+def _plain_full_sums(log_scale: Tensor) -> tuple[Tensor, Tensor]:
+    return log_scale.sum(), (2 * log_scale).exp().sum()
 
 
 def tied_sums(log_u: Tensor, log_v: Tensor) -> tuple[Tensor, Tensor]:
@@ -90,9 +96,13 @@ def tied_sums(log_u: Tensor, log_v: Tensor) -> tuple[Tensor, Tensor]:
         (tensor(8.3178), tensor(48.))
     """
     if torch.compiler.is_compiling():
-        sigma = log_u.exp() @ log_v.exp().T
-        return sigma.log().sum(), sigma.square().sum()
+        return _plain_tied_sums(log_u, log_v)
     return _TiedSums.apply(log_u, log_v)[:2]
+
+
+def _plain_tied_sums(log_u: Tensor, log_v: Tensor) -> tuple[Tensor, Tensor]:
+    sigma = log_u.exp() @ log_v.exp().T
+    return sigma.log().sum(), sigma.square().sum()
 
 
 class _TiedSums(torch.autograd.Function):
@@ -106,14 +116,15 @@ class _TiedSums(torch.autograd.Function):
     @staticmethod
     def setup_context(ctx: Any, inputs: tuple[Any, ...], output: tuple[Tensor, ...]) -> None:
         ctx.mark_non_differentiable(*output[2:])
-        ctx.save_for_backward(*output[2:])
+        ctx.save_for_backward(*inputs, *output[2:])
 
     @staticmethod
-    @once_differentiable
-    def backward(ctx: Any, *grads: Tensor) -> tuple[Tensor, Tensor]:
-        log_u, log_v, square_u, square_v = ctx.saved_tensors
+    def backward(ctx: Any, *grads: Tensor) -> tuple[Tensor | None, ...]:
+        log_u, log_v, logs_u, logs_v, squares_u, squares_v = ctx.saved_tensors
+        if torch.is_grad_enabled():
+            return gradients_by_autograd(_plain_tied_sums, [log_u, log_v], grads[:2])
         logs, twice = grads[0], 2 * grads[1]
-        return torch.addcmul(log_u * logs, square_u, twice), torch.addcmul(log_v * logs, square_v, twice)
+        return torch.addcmul(logs_u * logs, squares_u, twice), torch.addcmul(logs_v * logs, squares_v, twice)
 
 
 def _log_sum(log_u: Tensor, log_v: Tensor, u: Tensor, v: Tensor) -> tuple[Tensor, Tensor, Tensor]:

@@ -1,0 +1,33 @@
+"""Second derivatives for operations that compute their own first ones."""
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import torch
+from torch import Tensor
+
+__all__ = ["gradients_by_autograd"]
+
+
+def gradients_by_autograd(
+    function: Callable[..., Any], inputs: Sequence[Any], gradients: Sequence[Tensor]
+) -> tuple[Tensor | None, ...]:
+    """Return the gradients of plain operations, with the history that a second backward pass needs.
+
+    What an operation has saved for its own backward pass has none; under ``create_graph=True`` it asks here instead.
+
+    Args:
+        function: The same operation in terms that autograd knows.
+        inputs: Its arguments.
+        gradients: Of its outputs.
+
+    Example:
+        >>> x = torch.tensor(3.0, requires_grad=True)
+        >>> gradients_by_autograd(lambda x: x**3, [x], [torch.tensor(1.0)])
+        (tensor(27., grad_fn=<MulBackward0>),)
+    """
+    wanted = [x for x in inputs if isinstance(x, Tensor) and x.requires_grad]
+    outputs = function(*inputs)
+    outputs = outputs if isinstance(outputs, tuple) else (outputs,)
+    found = iter(torch.autograd.grad(outputs, wanted, gradients, create_graph=True, allow_unused=True))
+    return tuple(next(found) if isinstance(x, Tensor) and x.requires_grad else None for x in inputs)
