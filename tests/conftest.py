@@ -1,6 +1,7 @@
 """Shared fixtures."""
 
 import os
+import sys
 from pathlib import Path
 
 # Some virtual machines announce AMX and then stop the process for using it, in plain torch too: bfloat16
@@ -15,6 +16,14 @@ import torch
 @pytest.fixture(autouse=True)
 def _seeded():
     torch.manual_seed(0)
+
+
+@pytest.fixture(autouse=True)
+def _no_figures_left_open():
+    """Pyplot warns when many figures are open."""
+    yield
+    if pyplot := sys.modules.get("matplotlib.pyplot"):
+        pyplot.close("all")
 
 
 @pytest.fixture(scope="session")

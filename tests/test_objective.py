@@ -136,7 +136,7 @@ def test_member_kl_counts_a_shared_embedding_once() -> None:
             return self.head(self.embed(tokens).mean(1))
 
     model = sb.rank1(Net().double(), members=K, embedding="mean_field", embedding_prior_std=0.5)
-    table, scale = model.net.embed.weight, F.softplus(model.net.embed.rho) + 1e-7
+    table, scale = model.net.embed.weight, model.net.embed.weight_posterior.spread.log_scale.exp()
     shared = (math.log(0.5) - scale.log() + (scale**2 + table**2) / (2 * 0.25) - 0.5).sum()
     by_member = kl_of_normals(model)
     outputs, y = model(torch.randint(7, (2, 4))), torch.tensor([0, 1])
