@@ -7,7 +7,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from slimbayes.layers.second_order import gradients_by_autograd
+from slimbayes.layers.own_gradients import gradients_by_autograd, plain_operations_wanted
 
 __all__ = ["local_linear"]
 
@@ -22,7 +22,7 @@ def local_linear(
         weight: The means W, ``(out, in)``.
         bias: b, ``(out,)``, or None.
         offset: c, ``(out,)``: the bias's variance; positive, so that the root has a gradient.
-        noise: Standard normal, ``(rows, out)``.
+        noise: Standard normal, ``(rows, out)``; may be overwritten.
         maps: One or two matrices whose product holds the variances of the weights: sigma^2, or its two factors.
 
     Example:
@@ -31,10 +31,8 @@ def local_linear(
         >>> local_linear(x, weight, None, offset, torch.ones(1, 2), (sigma.square(),))  # 3 + sqrt(3 * 4 + 4)
         tensor([[7., 7.]])
     """
-    if torch.compiler.is_compiling() or torch._C._are_functorch_transforms_active():
-        return _plain(x, weight, bias, offset, noise, maps)
     fusible = {x.dtype, weight.dtype, offset.dtype} in ({torch.float32}, {torch.float64})
-    if not fusible or torch.is_autocast_enabled(x.device.type):
+    if plain_operations_wanted() or not fusible or torch.is_autocast_enabled(x.device.type):
         return _plain(x, weight, bias, offset, noise, maps)
     return _LocalLinear.apply(x, weight, bias, offset, noise, *maps)
 
@@ -63,17 +61,20 @@ class _LocalLinear(torch.autograd.Function):
         squares = x.square()
         inner = F.linear(squares, maps[0]) if len(maps) == 2 else squares
         std = torch.addmm(offset, inner, maps[-1].T).sqrt_()
-        ctx.save_for_backward(x, weight, bias, offset, noise, std, squares, inner, *maps)
-        return y.addcmul_(std, noise)
+        y.addcmul_(std, noise)
+        ratio = noise.div_(std)
+        ctx.save_for_backward(x, weight, bias, offset, ratio, squares, inner, *maps)
+        return y
 
     @staticmethod
     def backward(ctx: Any, grad: Tensor) -> tuple[Tensor | None, ...]:
-        x, weight, bias, offset, noise, std, squares, inner, *maps = ctx.saved_tensors
+        x, weight, bias, offset, ratio, squares, inner, *maps = ctx.saved_tensors
         if torch.is_grad_enabled():
+            noise = ratio * torch.addmm(offset, inner, maps[-1].T).sqrt().detach()
             inputs = (x, weight, bias, offset, noise, *maps)
             return gradients_by_autograd(_plain_with_maps, inputs, [grad])
         needs_x, needs_weight, needs_bias = ctx.needs_input_grad[:3]
-        slope = (grad * noise).div_(std)  # twice the gradient of the variance
+        slope = grad * ratio  # twice the gradient of the variance
         of_inner = (slope @ maps[-1]).mul_(0.5)
         of_maps = [(slope.T @ inner).mul_(0.5)]
         of_squares = of_inner

@@ -5,7 +5,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from slimbayes.layers.second_order import gradients_by_autograd
+from slimbayes.layers.own_gradients import gradients_by_autograd, plain_operations_wanted
 from slimbayes.layers.softplus_sum import softplus_pair_sum
 
 __all__ = ["full_sums", "sum_of_squares", "tied_sums"]
@@ -21,24 +21,19 @@ def sum_of_squares(x: Tensor) -> Tensor:
         >>> sum_of_squares(torch.tensor([[1.0, 2.0], [3.0, 4.0]]))
         tensor(30.)
     """
-    return _SumOfSquares.apply(x)
+    return x.square().sum() if plain_operations_wanted() else _SumOfSquares.apply(x)
 
 
 class _SumOfSquares(torch.autograd.Function):
-    generate_vmap_rule = True
-
     @staticmethod
-    def forward(x: Tensor) -> Tensor:
+    def forward(ctx: Any, x: Tensor) -> Tensor:
+        ctx.save_for_backward(x)
         flat = x.flatten()
         return flat @ flat
 
     @staticmethod
-    def setup_context(ctx: Any, inputs: tuple[Any, ...], output: Tensor) -> None:
-        ctx.save_for_backward(*inputs)
-
-    @staticmethod
-    def backward(ctx: Any, *grads: Tensor) -> Tensor:
-        return ctx.saved_tensors[0] * (2 * grads[0])
+    def backward(ctx: Any, grad: Tensor) -> Tensor:
+        return ctx.saved_tensors[0] * (2 * grad)
 
 
 def full_sums(log_scale: Tensor) -> tuple[Tensor, Tensor]:
@@ -48,32 +43,26 @@ def full_sums(log_scale: Tensor) -> tuple[Tensor, Tensor]:
         >>> full_sums(torch.zeros(2, 3))
         (tensor(0.), tensor(6.))
     """
-    return _FullSums.apply(log_scale)[:2]
+    return _plain_full_sums(log_scale) if plain_operations_wanted() else _FullSums.apply(log_scale)
+
+
+def _plain_full_sums(log_scale: Tensor) -> tuple[Tensor, Tensor]:
+    return log_scale.sum(), (2 * log_scale).exp().sum()
 
 
 class _FullSums(torch.autograd.Function):
-    generate_vmap_rule = True
-
     @staticmethod
-    def forward(log_scale: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+    def forward(ctx: Any, log_scale: Tensor) -> tuple[Tensor, Tensor]:
         squares = (2 * log_scale).exp_()
-        return log_scale.sum(), squares.sum(), squares
-
-    @staticmethod
-    def setup_context(ctx: Any, inputs: tuple[Any, ...], output: tuple[Tensor, ...]) -> None:
-        ctx.mark_non_differentiable(output[2])
-        ctx.save_for_backward(*inputs, output[2])
+        ctx.save_for_backward(log_scale, squares)
+        return log_scale.sum(), squares.sum()
 
     @staticmethod
     def backward(ctx: Any, *grads: Tensor) -> Tensor | None:
         log_scale, squares = ctx.saved_tensors
         if torch.is_grad_enabled():
-            return gradients_by_autograd(_plain_full_sums, [log_scale], grads[:2])[0]
+            return gradients_by_autograd(_plain_full_sums, [log_scale], grads)[0]
         return squares * (2 * grads[1]) + grads[0]
-
-
-def _plain_full_sums(log_scale: Tensor) -> tuple[Tensor, Tensor]:
-    return log_scale.sum(), (2 * log_scale).exp().sum()
 
 
 def tied_sums(log_u: Tensor, log_v: Tensor) -> tuple[Tensor, Tensor]:
@@ -95,9 +84,7 @@ def tied_sums(log_u: Tensor, log_v: Tensor) -> tuple[Tensor, Tensor]:
         >>> tied_sums(torch.zeros(3, 2), torch.zeros(4, 2))  # 12 log 2, 12 * 4
         (tensor(8.3178), tensor(48.))
     """
-    if torch.compiler.is_compiling():
-        return _plain_tied_sums(log_u, log_v)
-    return _TiedSums.apply(log_u, log_v)[:2]
+    return _plain_tied_sums(log_u, log_v) if plain_operations_wanted() else _TiedSums.apply(log_u, log_v)
 
 
 def _plain_tied_sums(log_u: Tensor, log_v: Tensor) -> tuple[Tensor, Tensor]:
@@ -107,22 +94,19 @@ def _plain_tied_sums(log_u: Tensor, log_v: Tensor) -> tuple[Tensor, Tensor]:
 
 class _TiedSums(torch.autograd.Function):
     @staticmethod
-    def forward(log_u: Tensor, log_v: Tensor) -> tuple[Tensor, ...]:
+    def forward(ctx: Any, log_u: Tensor, log_v: Tensor) -> tuple[Tensor, Tensor]:
         u, v = log_u.exp(), log_v.exp()
-        logs = _log_sum(log_u, log_v, u, v)
+        total, logs_u, logs_v = _log_sum(log_u, log_v, u, v)
         gram_u, gram_v = u.T @ u, v.T @ v
-        return logs[0], (gram_u * gram_v).sum(), *logs[1:], (u @ gram_v).mul_(u), (v @ gram_u).mul_(v)
-
-    @staticmethod
-    def setup_context(ctx: Any, inputs: tuple[Any, ...], output: tuple[Tensor, ...]) -> None:
-        ctx.mark_non_differentiable(*output[2:])
-        ctx.save_for_backward(*inputs, *output[2:])
+        squares_u, squares_v = (u @ gram_v).mul_(u), (v @ gram_u).mul_(v)
+        ctx.save_for_backward(log_u, log_v, logs_u, logs_v, squares_u, squares_v)
+        return total, (gram_u * gram_v).sum()
 
     @staticmethod
     def backward(ctx: Any, *grads: Tensor) -> tuple[Tensor | None, ...]:
         log_u, log_v, logs_u, logs_v, squares_u, squares_v = ctx.saved_tensors
         if torch.is_grad_enabled():
-            return gradients_by_autograd(_plain_tied_sums, [log_u, log_v], grads[:2])
+            return gradients_by_autograd(_plain_tied_sums, [log_u, log_v], grads)
         logs, twice = grads[0], 2 * grads[1]
         return torch.addcmul(logs_u * logs, squares_u, twice), torch.addcmul(logs_v * logs, squares_v, twice)
 

@@ -1,4 +1,4 @@
-"""Second derivatives for operations that compute their own first ones."""
+"""Operations that compute their own gradients: when they step aside for what autograd knows."""
 
 from collections.abc import Callable, Sequence
 from typing import Any
@@ -6,7 +6,12 @@ from typing import Any
 import torch
 from torch import Tensor
 
-__all__ = ["gradients_by_autograd"]
+__all__ = ["gradients_by_autograd", "plain_operations_wanted"]
+
+
+def plain_operations_wanted() -> bool:
+    """Tell whether somebody looks into operations: ``torch.compile``, or the transforms of ``torch.func``."""
+    return torch.compiler.is_compiling() or torch._C._are_functorch_transforms_active()
 
 
 def gradients_by_autograd(
