@@ -256,9 +256,14 @@ def main(arguments: list[str] | None = None) -> None:
     parser.add_argument("--data", required=True, help="folder with MNIST's four IDX files, or with a folder mnist")
     parser.add_argument("--seeds", type=int, default=3, help="runs of each kind and method")
     parser.add_argument("--workers", type=int, default=os.cpu_count() or 1, help="processes, one thread each")
-    parser.add_argument("--out", type=Path, default=RESULTS, help="folder of the results")
+    parser.add_argument(
+        "--out", type=Path, help="folder of the results; by default the stored ones, or runs/ with --smoke"
+    )
     parser.add_argument("--smoke", action="store_true", help="20 steps and 3 samples: does everything run?")
     given = parser.parse_args(arguments)
+    if given.seeds < 1:
+        parser.error(f"--seeds must be at least 1, but got {given.seeds}")
+    given.out = given.out or (Path("runs") / "low-rank-mnist" if given.smoke else RESULTS)
     settings = SETTINGS
     if given.smoke:
         settings = {kind: replace(one, steps=20, samples=3) for kind, one in SETTINGS.items()}

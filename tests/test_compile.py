@@ -18,8 +18,9 @@ def _fresh():
 
 
 # Tracing takes seconds a case: the whole table runs with the slow tests.
+QUICK = {("rank1", network) for network in NETWORKS} | {("k_tied_local", "mlp_3d"), ("mean_field_flipout", "mlp_3d")}
 CASES = [
-    pytest.param(m, n, id=f"{m}-{n}", marks=[] if m == "rank1" or n == "mlp_3d" else [pytest.mark.slow])
+    pytest.param(m, n, id=f"{m}-{n}", marks=[] if (m, n) in QUICK else [pytest.mark.slow])
     for m in METHODS
     for n in NETWORKS
 ]

@@ -538,3 +538,73 @@ def test_new_means_come_with_biases_at_zero(init, bayesian_bias):
     biases = [p for name, p in model.member(0).named_parameters() if "bias" in name]
     assert len(biases) == 4
     assert not any(bias.any() for bias in biases)
+
+
+# ---------------------------------------------------------------------- what layers share
+
+
+class TiedAutoencoder(nn.Module):
+    """A transposed convolution with the convolution's weight."""
+
+    def __init__(self, channels: int = 8) -> None:
+        super().__init__()
+        self.code, self.decode = nn.Conv2d(3, channels, 3), nn.ConvTranspose2d(channels, 3, 3)
+        self.decode.weight = self.code.weight
+
+    def forward(self, x):
+        return self.decode(self.code(x))
+
+
+@pytest.mark.parametrize("estimator", ["flipout", "local"])
+@pytest.mark.parametrize("channels", [3, 8])
+def test_a_tied_autoencoder_answers_each_row_with_one_weight(estimator, channels):
+    model = sb.mean_field(TiedAutoencoder(channels).double(), estimator=estimator, bayesian_bias=False, init_std=0.5)
+    law, x, kept = model.net.code.weight_posterior, torch.randn(4, 3, 6, 6, dtype=F64), {}
+    plain = model.member(0)
+    model.net.register_forward_hook(lambda *_: kept.update(model.sampling.drawn))
+    outputs = model(x)[0]
+    for row in range(4):
+        signs = kept[f"{law.name}/r"][row].view(-1, 1, 1, 1) * kept[f"{law.name}/s"][row].view(1, -1, 1, 1)
+        plain.code.weight.data = (law.mean + kept[f"{law.name}/delta"][0] * signs).detach()
+        plain.decode.weight = plain.code.weight
+        torch.testing.assert_close(outputs[row], plain(x[row : row + 1])[0])
+
+
+@each_estimator
+def test_a_shared_bias_is_one_draw_a_row(estimator):
+    class Net(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.a, self.b = nn.Linear(3, 4), nn.Linear(3, 4)
+            self.b.bias = self.a.bias
+
+        def forward(self, x):
+            return self.a(x) - self.b(x)
+
+    model = sb.mean_field(Net(), estimator=estimator, init_std=0.5)
+    torch.testing.assert_close(model(torch.zeros(6, 3), samples=2), torch.zeros(2, 6, 4))
+
+
+def test_prediction_holds_few_draws_at_once_and_they_differ():
+    model, x = sb.mean_field(mlp(), init_std=0.5), torch.randn(7, 4)
+    sizes = []
+    draw = model.draw
+    model.draw = lambda samples, generator=None: sizes.append(samples) or draw(samples, generator)
+    few = model.predict(x, samples=5, seed=1, max_memory=1000, likelihood="gaussian").draws
+    assert max(sizes) < 5
+    whole = model.predict(x, samples=5, seed=1, likelihood="gaussian").draws
+    torch.testing.assert_close(few, whole)
+    batched = sb.mean_field(mlp(), sample_per="batch", init_std=0.5).predict(x, samples=4, likelihood="gaussian")
+    assert (batched.epistemic_std > 0).all()
+
+
+def test_an_embedding_with_max_norm_is_left_with_the_reason():
+    net = nn.Sequential(nn.Embedding(5, 3, max_norm=1.0), nn.Linear(3, 2))
+    summary = sb.mean_field(net).summary()
+    assert summary.converted == ["1"]
+    assert "max_norm=1.0" in str(summary)
+
+
+def test_converters_are_registered_for_methods_that_exist():
+    with pytest.raises(ValueError, match="`method`.*'mean_field'.*'k_tied'"):
+        sb.register_converter(nn.Bilinear, lambda layer, settings: layer, method="k_tied")

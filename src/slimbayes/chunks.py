@@ -33,7 +33,9 @@ def predict_draws(
     max_memory: int,
 ) -> Any:
     """Return the model's outputs on all examples, draws first; see ``BayesianModel.predict``."""
-    noise = model.options["noise"] if noise is None else noise
+    if noise is None:
+        # A weight that all draws of a pass share saves time in training; here draws are to differ.
+        noise = "shared" if model.options.get("sample_per") == "batch" else model.options["noise"]
     check_sampling(samples, noise)
     check_count("max_memory", max_memory, 1)
     if batch_size is not None:
@@ -48,15 +50,22 @@ def predict_draws(
             rows = max_memory // _bytes_per_row(model, args, kwargs, size)
             each = min(each, max(1, rows // members))
             batch_size = max(1, rows // (members * each))
-        # One shared draw serves all chunks, or the function would not be one function.
-        draw = model.draw(samples, generator) if noise == "shared" and samples else None
+        shared = noise == "shared" and samples > 0
+        if shared:  # the draws of Gaussian weights are whole networks
+            each = min(each, max(1, max_memory // _bytes_per_sample(model)))
         by_samples = []
         for start in range(0, max(samples, 1), each):
             count = min(each, samples - start)  # 0 if samples is
-            part = None if draw is None else _samples_of(draw, members, start, count)
-            how = {"samples": count, "noise": noise, "generator": generator, "draw": part}
+            # One shared draw serves all chunks of examples, or the function would not be one function.
+            draw = model.draw(count, generator) if shared else None
+            how = {"samples": count, "noise": noise, "generator": generator, "draw": draw}
             by_samples.append(_in_chunks(model, args, kwargs, size, batch_size, how))
         return _interleave(by_samples, members)
+
+
+def _bytes_per_sample(model: BayesianModel) -> int:
+    """Return the size of one shared draw of all members."""
+    return max(1, model.members * sum(part.at_location(0).nbytes for part in model.stochastic()))
 
 
 def _in_chunks(model: BayesianModel, args: Any, kwargs: Any, size: int, batch_size: int, how: dict[str, Any]) -> Any:
@@ -70,13 +79,6 @@ def _in_chunks(model: BayesianModel, args: Any, kwargs: Any, size: int, batch_si
             some_args, some_kwargs = tree.narrow((args, kwargs), begin, end, size, batch_dim)
             outputs.append(model(*some_args, **how, **some_kwargs))
     return outputs[0] if len(outputs) == 1 else _join(outputs, lengths, axes)
-
-
-def _samples_of(draw: dict[str, Tensor], members: int, start: int, count: int) -> dict[str, Tensor]:
-    """Return some samples of each member's."""
-    return {
-        name: values.unflatten(0, (members, -1)).narrow(1, start, count).flatten(0, 1) for name, values in draw.items()
-    }
 
 
 def _check_no_nan(inputs: Any) -> None:

@@ -26,7 +26,7 @@ from slimbayes.priors import Prior
 from slimbayes.sampling import NOISES, Sampling, check_sampling, generator_for
 from slimbayes.summary import Summary
 
-__all__ = ["BayesianModel"]
+__all__ = ["BayesianModel", "unwrapped"]
 
 
 class BayesianModel(nn.Module):
@@ -197,7 +197,12 @@ class BayesianModel(nn.Module):
             By name, tensors of shape ``(members * samples, *shape of the part)``.
         """
         check_count("samples", samples, 1)
-        return {part.name: part.hold(self.members, samples, generator) for part in self.stochastic()}
+        parts = list(self.stochastic())
+        # Sample by sample, so that the first few of many are the same draws as a few alone.
+        each = [{part.name: part.hold(self.members, 1, generator) for part in parts} for _ in range(samples)]
+        if samples == 1:
+            return each[0]
+        return {part.name: torch.stack([one[part.name] for one in each], 1).flatten(0, 1) for part in parts}
 
     def _samples_of(self, draw: dict[str, Tensor]) -> int:
         names = {part.name for part in self.stochastic()}
@@ -388,3 +393,17 @@ class BayesianModel(nn.Module):
     def extra_repr(self) -> str:
         """Show the method."""
         return f"{self.method}, members={self.members}"
+
+
+def unwrapped(model: Any) -> list[Any]:
+    """Return the model and what it wraps (compiled, distributed, or both), from the outside in."""
+    wrappers = [model]
+    for attribute in ("_orig_mod", "module", "_orig_mod"):
+        if hasattr(wrappers[-1], attribute):
+            wrappers.append(getattr(wrappers[-1], attribute))
+    if not isinstance(wrappers[-1], BayesianModel):
+        raise TypeError(
+            f"Expected argument `model` to be a BayesianModel, but got {type(model).__name__}. "
+            "Make one with sb.rank1(net) or another method."
+        )
+    return wrappers

@@ -9,7 +9,7 @@ from torch.nn.parallel import DistributedDataParallel
 
 from slimbayes._checks import check_choice, check_count, check_number
 from slimbayes.likelihoods import Likelihood, get_likelihood, mixture
-from slimbayes.model import BayesianModel
+from slimbayes.model import BayesianModel, unwrapped
 from slimbayes.schedules import Schedule
 from slimbayes.tree import batch_first, map_leaves, output_tensor
 
@@ -90,7 +90,7 @@ class ELBO:
         check_choice("member_kl", member_kl, ("sum", "mean"))
         if not callable(beta):
             check_number("beta", beta, low=0.0, or_low=True, remedy="It weighs the KL; 1 is the ELBO.")
-        wrappers = _unwrap(model)
+        wrappers = unwrapped(model)
         self.model: BayesianModel = wrappers[-1]
         self.num_data, self.objective, self.member_kl = num_data, objective, member_kl
         self.schedule = beta
@@ -183,17 +183,3 @@ class ELBO:
     def load_state_dict(self, state: dict[str, int]) -> None:
         """Take up where ``state`` left off."""
         self.steps = state["steps"]
-
-
-def _unwrap(model: Any) -> list[Any]:
-    """Return the model and what it wraps (compiled, distributed, or both), from the outside in."""
-    wrappers = [model]
-    for attribute in ("_orig_mod", "module", "_orig_mod"):
-        if hasattr(wrappers[-1], attribute):
-            wrappers.append(getattr(wrappers[-1], attribute))
-    if not isinstance(wrappers[-1], BayesianModel):
-        raise TypeError(
-            f"Expected argument `model` to be a BayesianModel, but got {type(model).__name__}. "
-            "Make one with sb.rank1(net) or another method."
-        )
-    return wrappers

@@ -152,13 +152,20 @@ def test_a_window_must_be_full():
         snr.compute()
 
 
-@pytest.mark.parametrize("convert", [sb.mean_field, sb.rank1, sb.k_tied, sb.batch_ensemble])
+@pytest.mark.parametrize("convert", [sb.mean_field, sb.rank1, sb.k_tied])
 def test_without_gradients(convert):
     snr = GradientSNR(convert(nn.Linear(3, 1)), window=2)
     snr.update()
     snr.update()
     with pytest.raises(RuntimeError, match=r"No gradients.*after backward\(\)"):
         snr.compute()
+
+
+def test_models_without_scales_to_train():
+    with pytest.raises(ValueError, match="scales that are trained"):
+        GradientSNR(sb.batch_ensemble(nn.Linear(3, 1)))
+    with pytest.raises(TypeError, match="BayesianModel, but got Linear"):
+        GradientSNR(nn.Linear(3, 1))
 
 
 @pytest.mark.parametrize(("first", "message"), [(True, "no gradient now, but had one"), (False, "a gradient now")])

@@ -12,7 +12,7 @@ from slimbayes.analysis.matrices import layer_name
 from slimbayes.layers.factor import Factor
 from slimbayes.layers.gaussian import GaussianWeight
 from slimbayes.layers.scale import TiedScale, in_full_precision
-from slimbayes.model import BayesianModel
+from slimbayes.model import BayesianModel, unwrapped
 
 __all__ = ["PosteriorDrift"]
 
@@ -35,7 +35,7 @@ class PosteriorDrift:
     """
 
     def __init__(self, model: BayesianModel) -> None:
-        self.parts = {layer_name(part.name): part for part in model.stochastic() if _has_scale(part)}
+        self.parts = {layer_name(part.name): part for part in unwrapped(model)[-1].stochastic() if _has_scale(part)}
         if not self.parts:
             raise ValueError(
                 f"Expected argument `model` to have posteriors with a spread, but this {model.method} model has none. "

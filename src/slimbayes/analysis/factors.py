@@ -9,7 +9,7 @@ from torch import Tensor
 from slimbayes.analysis.figures import new_axes
 from slimbayes.analysis.matrices import chosen_layer
 from slimbayes.layers.factor import Factor
-from slimbayes.model import BayesianModel
+from slimbayes.model import BayesianModel, unwrapped
 
 __all__ = ["FactorSummary", "factor_summary", "member_distance", "plot_factors", "plot_member_distance"]
 
@@ -67,7 +67,7 @@ def factor_summary(model: BayesianModel) -> dict[str, FactorSummary]:
 
 def factors_of(model: BayesianModel) -> list[Factor]:
     """Return the factors, or raise if there are none."""
-    found = [part for part in model.stochastic() if isinstance(part, Factor)]
+    found = [part for part in unwrapped(model)[-1].stochastic() if isinstance(part, Factor)]
     if not found:
         raise ValueError(
             f"Expected argument `model` to have rank-1 factors, but this {model.method} model has none. Make one with "

@@ -9,9 +9,10 @@ from torch import Tensor
 
 from slimbayes._checks import check_count
 from slimbayes.analysis.matrices import layer_name
+from slimbayes.layers.factor import Factor
 from slimbayes.layers.gaussian import GaussianWeight
 from slimbayes.layers.scale import in_full_precision
-from slimbayes.model import BayesianModel
+from slimbayes.model import BayesianModel, unwrapped
 
 __all__ = ["SNR", "GradientSNR"]
 
@@ -20,7 +21,7 @@ class SNR(NamedTuple):
     r"""The ratios of one layer's parameters, summarised.
 
     The weights of a hidden unit that is never active have a gradient from the KL alone, which hardly changes: their
-    ratios are in the millions and decide the mean. The layer's own ratio, of sums over parameters, is of the size that
+    ratios are in the billions and decide the mean. The layer's own ratio, of sums over parameters, is of the size that
     the paper reports.
 
     Attributes:
@@ -66,9 +67,14 @@ class GradientSNR:
         self.window = window
         self.parts = {
             layer_name(part.name): part
-            for part in model.stochastic()
+            for part in unwrapped(model)[-1].stochastic()
             if not (isinstance(part, GaussianWeight) and part.mean.dim() < 2)
         }
+        if not any(_trains_scales(part) for part in self.parts.values()):
+            raise ValueError(
+                "Expected argument `model` to have scales that are trained, but it has none. Make one with "
+                "sb.mean_field, sb.k_tied or sb.rank1."
+            )
         self.reset()
 
     def reset(self) -> None:
@@ -137,3 +143,9 @@ class GradientSNR:
                 else:
                     found[name] = SNR(nan, nan, nan)
         return found
+
+
+def _trains_scales(part: Factor | GaussianWeight) -> bool:
+    if isinstance(part, GaussianWeight):
+        return any(parameter.requires_grad for parameter in part.spread.log_parameters())
+    return part.rho is not None and part.rho.requires_grad

@@ -7,7 +7,7 @@ from slimbayes._checks import check_count, check_number
 from slimbayes.layers.gaussian import GaussianWeight
 from slimbayes.layers.scale import FullScale
 from slimbayes.methods.conversion import copy_of
-from slimbayes.model import BayesianModel
+from slimbayes.model import BayesianModel, unwrapped
 
 __all__ = ["low_rank", "truncated_svd"]
 
@@ -52,7 +52,7 @@ def full_weights(model: BayesianModel) -> list[GaussianWeight]:
     """Return the posteriors with a standard deviation for each entry of a weight, or raise if there are none."""
     found = [
         part
-        for part in model.stochastic()
+        for part in unwrapped(model)[-1].stochastic()
         if isinstance(part, GaussianWeight) and isinstance(part.spread, FullScale) and part.mean.dim() > 1
     ]
     if not found:

@@ -8,7 +8,7 @@ from torch import Tensor
 from slimbayes._checks import check_choice
 from slimbayes.layers.factor import Factor
 from slimbayes.layers.gaussian import GaussianWeight
-from slimbayes.model import BayesianModel
+from slimbayes.model import BayesianModel, unwrapped
 
 __all__ = ["PosteriorMatrices", "posterior_matrices"]
 
@@ -44,7 +44,7 @@ def posterior_matrices(model: BayesianModel) -> dict[str, PosteriorMatrices]:
     """
     found = {
         layer_name(part.name): PosteriorMatrices(*(as_matrix(part, values) for values in (_location(part), part.scale)))
-        for part in model.stochastic()
+        for part in unwrapped(model)[-1].stochastic()
         if not (isinstance(part, GaussianWeight) and part.mean.dim() < 2)
     }
     if not found:

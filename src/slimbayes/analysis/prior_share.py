@@ -10,7 +10,7 @@ from slimbayes.analysis.matrices import as_matrix, layer_name
 from slimbayes.families import LogNormal, Normal
 from slimbayes.layers.factor import Factor
 from slimbayes.layers.gaussian import GaussianWeight
-from slimbayes.model import BayesianModel
+from slimbayes.model import BayesianModel, unwrapped
 
 __all__ = ["PriorShare", "prior_share"]
 
@@ -53,7 +53,7 @@ def prior_share(model: BayesianModel) -> dict[str, PriorShare]:
     """
     shares: dict[str, PriorShare] = {}
     undefined: list[str] = []
-    for part in model.stochastic():
+    for part in unwrapped(model)[-1].stochastic():
         if isinstance(part, GaussianWeight):
             if part.mean.dim() > 1:
                 shares[layer_name(part.name)] = _share(part, part.scale, part.prior_std)

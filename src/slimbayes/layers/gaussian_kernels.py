@@ -109,7 +109,10 @@ class GaussianKernels(BayesianLayer, nn.Module):
         bias_mean = None if bias is None else getattr(self, bias)[bias_part]
         bias_law = None if bias is None else self.law(bias)
         shift: Tensor | None = None
-        if bias_law is not None:
+        shared: Tensor | None = None
+        if bias_law is not None and bias_law.tied:  # with another layer, whose signs are others
+            bias_mean, shared = None, bias_law.values(draws)[:, bias_part]
+        elif bias_law is not None:
             shift = bias_law.remember("delta", lambda: bias_law.perturbation(draws, generator))[:, bias_part]
 
         def apply(x: Tensor, axis: int) -> Tensor:
@@ -117,7 +120,8 @@ class GaussianKernels(BayesianLayer, nn.Module):
             if shift is not None:
                 # The signs of the outputs make the bias's perturbation differ between rows, too.
                 noise = along_rows(noise, shift, axis, -1, True, self.label)
-            return F.linear(x, mean[part], bias_mean) + along_rows(noise, r, axis, -1, False, self.label)
+            y = F.linear(x, mean[part], bias_mean) + along_rows(noise, r, axis, -1, False, self.label)
+            return y if shared is None else along_rows(y, shared, axis, -1, True, self.label)
 
         return apply
 

@@ -87,7 +87,8 @@ class Gaussian(BayesianLayer, nn.Module):
         if held or sampling.noise == "shared" or self.estimator == "reparameterization":
             return self._reparameterized(input, draws, axis, *args)
         groups = sampling.groups(1, rows)
-        once = not self.weight_posterior.tied and self._meets_rows_once(input, groups)
+        shared = any(law is not None and law.tied for law in (self.weight_posterior, self.bias_posterior))
+        once = not shared and self._meets_rows_once(input, groups)
         local = self.estimator == "local" and once
         self._keep_one_weight_a_row(input, local)
         if local:
@@ -126,16 +127,21 @@ class Gaussian(BayesianLayer, nn.Module):
         delta = posterior.remember("delta", lambda: posterior.perturbation(draws, generator))
         deal_rows(self, x.shape[axis], delta.shape[0])
         inputs, outputs = self.sizes()
-        s = posterior.remember("s", lambda: random_signs((groups, inputs), x, generator))
-        r = posterior.remember("r", lambda: random_signs((groups, outputs), x, generator))
+        # Signs belong to the weight's axes: a transposed convolution may share its weight with a convolution.
+        first, second = ("s", "r") if self.output_dim == posterior.output_dim else ("r", "s")
+        s = posterior.remember(first, lambda: random_signs((groups, inputs), x, generator))
+        r = posterior.remember(second, lambda: random_signs((groups, outputs), x, generator))
         flipped = along_rows(x, s, axis, self.channel_dim, False, self.label)
         noise = self.apply_weights(flipped, delta, axis, *args)
-        if (law := self.bias_posterior) is not None:
+        bias, law = self.bias, self.bias_posterior
+        if law is not None and law.tied:  # shared with another layer, whose signs are others
+            bias = law.values(draws)
+        elif law is not None:
             # The signs of the outputs make the bias's perturbation differ between rows, too.
             shift = law.remember("delta", lambda: law.perturbation(draws, generator))
             noise = along_rows(noise, shift, axis, self.channel_dim, True, self.label)
         noise = along_rows(noise, r, axis, self.channel_dim, False, self.label)
-        return self._plus_bias(self.apply_weight(x, self.weight, *args) + noise, self.bias, axis)
+        return self._plus_bias(self.apply_weight(x, self.weight, *args) + noise, bias, axis)
 
     def _plus_bias(self, y: Tensor, bias: Tensor | None, axis: int) -> Tensor:
         if bias is None:

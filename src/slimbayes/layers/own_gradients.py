@@ -5,13 +5,15 @@ from typing import Any
 
 import torch
 from torch import Tensor
+from torch.autograd import forward_ad
 
 __all__ = ["gradients_by_autograd", "plain_operations_wanted"]
 
 
 def plain_operations_wanted() -> bool:
-    """Tell whether somebody looks into operations: ``torch.compile``, or the transforms of ``torch.func``."""
-    return torch.compiler.is_compiling() or torch._C._are_functorch_transforms_active()
+    """Tell whether somebody looks into operations: ``torch.compile``, ``torch.func`` or forward-mode gradients."""
+    transformed = torch.compiler.is_compiling() or torch._C._are_functorch_transforms_active()
+    return transformed or forward_ad._current_level >= 0
 
 
 def gradients_by_autograd(

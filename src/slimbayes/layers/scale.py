@@ -185,7 +185,7 @@ def _below(log: Tensor, bound: float | None) -> Tensor:
 
 
 class _Below(torch.autograd.Function):
-    """min(x, bound) with the gradient of a projection: beyond the bound only steps back inside are let through.
+    """min(x, bound) whose gradient, beyond the bound, lets only steps back inside through.
 
     The gradient of a plain clamp is zero there, and a parameter that has crossed the bound would never return.
     """

@@ -13,6 +13,7 @@ from torch.nn.modules.linear import NonDynamicallyQuantizableLinear
 from torch.nn.parameter import is_lazy
 from torch.nn.utils import parametrize
 
+from slimbayes._checks import check_choice
 from slimbayes.layers.base import BayesianLayer
 
 __all__ = ["Conversion", "Converter", "Selector", "convert", "register_converter"]
@@ -31,12 +32,12 @@ def register_converter(layer_class: type[nn.Module], converter: Converter | None
     """Teach ``method`` to convert a layer class; call it or use it as a decorator.
 
     The converter is called as ``converter(layer, settings)`` on a copy of the layer, and returns the
-    Bayesian layer. ``settings.options`` are the ``FactorOptions`` of the conversion.
+    Bayesian layer. ``settings.options`` are the ``FactorOptions`` or ``GaussianOptions`` of the conversion.
 
     Args:
         layer_class: The class, and those subclasses of it that keep its ``forward``.
         converter: The function; leave it out to decorate one.
-        method: The method that learns it.
+        method: ``"rank1"``, or ``"mean_field"``, whose converters serve ``sb.k_tied`` too.
 
     Example:
         >>> from slimbayes.layers import Rank1Linear
@@ -47,6 +48,7 @@ def register_converter(layer_class: type[nn.Module], converter: Converter | None
         ... def convert_my_linear(layer, settings):
         ...     return Rank1Linear.adopt(layer, settings.options, settings.memo)
     """
+    check_choice("method", method, ("rank1", "mean_field"))
 
     def register(function: Converter) -> Converter:
         _CONVERTERS.setdefault(method, {})[layer_class] = function

@@ -137,13 +137,19 @@ def gaussian_model(
             own = replace(own, estimator="flipout")  # its weight meets each row more than once
         return GaussianSettings(own, settings.memo)
 
-    conversion = convert(net, "mean_field", settings, include, exclude, settings_for=settings_for)
+    conversion = convert(net, "mean_field", settings, include, exclude, _veto, settings_for)
     described = asdict(options)
     k = described.pop("k")
     if k is not None:
         described.update(k=k, untied=left_untied)
     described.update(noise=noise, freeze_base=freeze_base, batch_dim=batch_dim)
     return BayesianModel(conversion, "mean_field" if k is None else "k_tied", described)
+
+
+def _veto(module: nn.Module) -> str:
+    if isinstance(module, nn.Embedding) and module.max_norm is not None:
+        return f"max_norm={module.max_norm} rewrites its table in every pass; build it without"
+    return ""
 
 
 def _adopt(cls: type[BayesianLayer]) -> Any:
