@@ -144,7 +144,7 @@ VALUES = {
     "member=1 of 1": (lambda: mean_field().member(1), ["`index`", "1", "0 to 0"]),
     "max_norm of a table": (
         lambda: sb.mean_field(nn.Embedding(4, 2, max_norm=1.0)),
-        ["max_norm=1.0", "exclude it"],
+        ["max_norm=1.0", "build it without"],
     ),
     "weights converted already": (lambda: sb.k_tied(mean_field()), ["`net`", "converted already", "member(0)"]),
     # The model
