@@ -11,7 +11,8 @@ gradients   Mean-field and k-tied models are trained for 1000 steps at the small
     python experiments/low_rank_mnist.py --data /where/mnist/is
 
 Every finished run is kept in a JSON file of its own and not repeated; the last step makes the summary and the plot from
-those files. Nothing is tuned: learning rates and the prior are one choice from the paper's grids.
+those files. Learning rates and the prior are from the paper's grids. That of the gradients was chosen after a look at
+training gradients: at 1e-3 with a prior of 0.2, tried first, k-tied models had nearly converged at step 1000.
 """
 
 import argparse
