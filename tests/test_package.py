@@ -1,5 +1,7 @@
 """What is installed, and what importing it costs."""
 
+import ast
+import importlib
 import subprocess
 import sys
 import tomllib
@@ -22,19 +24,41 @@ def test_core_dependencies():
 
 
 def test_importing_the_package_imports_no_extra():
-    code = "import sys, slimbayes; print(*sys.modules)"
+    code = "import sys, slimbayes as sb; sb.rank1, sb.ELBO, sb.data, sb.nets; print(*sys.modules)"
     loaded = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout.split()
-    assert not {"sklearn", "matplotlib", "typer", "transformers", "scipy"} & set(loaded)
+    assert not {"sklearn", "matplotlib", "typer", "transformers", "scipy", "pydantic", "accelerate"} & set(loaded)
 
 
 @pytest.mark.parametrize("missing", ["typer", "tqdm"])
 def test_the_command_names_the_extra_that_it_lacks(missing, monkeypatch):
     monkeypatch.setitem(sys.modules, missing, None)
-    monkeypatch.delitem(sys.modules, "slimbayes.cli.app", raising=False)
+    for name in [name for name in sys.modules if name.startswith("slimbayes.cli.")]:
+        monkeypatch.delitem(sys.modules, name)
     monkeypatch.setattr(sys, "argv", ["slimbayes", "demo", "--methods", "plain", "--epochs", "1"])
     with pytest.raises(SystemExit) as stopped:
         cli.main()
     assert f'needs {missing}: pip install "slimbayes[train]"' in str(stopped.value)
+
+
+@pytest.mark.parametrize("package", ["slimbayes", "slimbayes.data"])
+def test_names_for_type_checkers_and_names_at_run_time_are_the_same(package):
+    module = importlib.import_module(package)
+    tree = ast.parse(Path(module.__file__).read_text())
+    block = next(node for node in tree.body if isinstance(node, ast.If))
+    declared = {
+        alias.name: statement.module.removeprefix(package).removeprefix(".")
+        for statement in block.body
+        for alias in statement.names
+    }
+    assert declared == module._PLACES
+    for name in declared:
+        assert getattr(module, name) is not None
+
+
+def test_unknown_names_are_refused():
+    with pytest.raises(AttributeError, match="slimbayes.*rank2"):
+        sb.rank2  # noqa: B018
+    assert {"rank1", "training", "__version__"} <= set(dir(sb))
 
 
 def test_the_package_is_typed_and_licensed():

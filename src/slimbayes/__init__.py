@@ -6,26 +6,60 @@
 torch.Size([4, 5, 3])
 """
 
+from typing import TYPE_CHECKING
+
+from slimbayes._lazy import lazily
+
 __version__ = "0.1.0.dev0"
 
-from slimbayes import analysis as analysis
-from slimbayes import families as families
-from slimbayes import layers as layers
-from slimbayes import metrics as metrics
-from slimbayes import nets as nets
-from slimbayes.likelihoods import Bernoulli as Bernoulli
-from slimbayes.likelihoods import Categorical as Categorical
-from slimbayes.likelihoods import Gaussian as Gaussian
-from slimbayes.methods.batch_ensemble import batch_ensemble as batch_ensemble
-from slimbayes.methods.conversion import register_converter as register_converter
-from slimbayes.methods.k_tied import k_tied as k_tied
-from slimbayes.methods.mean_field import mean_field as mean_field
-from slimbayes.methods.rank1 import rank1 as rank1
-from slimbayes.model import BayesianModel as BayesianModel
-from slimbayes.objective import ELBO as ELBO
-from slimbayes.prediction import Prediction as Prediction
-from slimbayes.pretrained import load as load
-from slimbayes.schedules import linear_annealing as linear_annealing
-from slimbayes.schedules import stepwise_annealing as stepwise_annealing
-from slimbayes.summary import count_parameters as count_parameters
-from slimbayes.tree import BatchAxis as BatchAxis
+if TYPE_CHECKING:
+    from slimbayes import analysis as analysis
+    from slimbayes import data as data
+    from slimbayes import families as families
+    from slimbayes import layers as layers
+    from slimbayes import metrics as metrics
+    from slimbayes import nets as nets
+    from slimbayes import training as training
+    from slimbayes.likelihoods import Bernoulli as Bernoulli
+    from slimbayes.likelihoods import Categorical as Categorical
+    from slimbayes.likelihoods import Gaussian as Gaussian
+    from slimbayes.methods.batch_ensemble import batch_ensemble as batch_ensemble
+    from slimbayes.methods.conversion import register_converter as register_converter
+    from slimbayes.methods.deterministic import deterministic as deterministic
+    from slimbayes.methods.k_tied import k_tied as k_tied
+    from slimbayes.methods.mean_field import mean_field as mean_field
+    from slimbayes.methods.rank1 import rank1 as rank1
+    from slimbayes.model import BayesianModel as BayesianModel
+    from slimbayes.objective import ELBO as ELBO
+    from slimbayes.prediction import Prediction as Prediction
+    from slimbayes.pretrained import load as load
+    from slimbayes.schedules import linear_annealing as linear_annealing
+    from slimbayes.schedules import stepwise_annealing as stepwise_annealing
+    from slimbayes.summary import count_parameters as count_parameters
+    from slimbayes.tree import BatchAxis as BatchAxis
+
+#: Where each public name is. They are imported when they are first used, so that the command line need not wait
+#: for torch before it can print its help. A test holds this against the list above.
+_PLACES = {
+    **dict.fromkeys(("analysis", "data", "families", "layers", "metrics", "nets", "training"), ""),
+    **dict.fromkeys(("Bernoulli", "Categorical", "Gaussian"), "likelihoods"),
+    "batch_ensemble": "methods.batch_ensemble",
+    "register_converter": "methods.conversion",
+    "deterministic": "methods.deterministic",
+    "k_tied": "methods.k_tied",
+    "mean_field": "methods.mean_field",
+    "rank1": "methods.rank1",
+    "BayesianModel": "model",
+    "ELBO": "objective",
+    "Prediction": "prediction",
+    "load": "pretrained",
+    **dict.fromkeys(("linear_annealing", "stepwise_annealing"), "schedules"),
+    "count_parameters": "summary",
+    "BatchAxis": "tree",
+}
+
+__getattr__ = lazily("slimbayes", _PLACES)
+
+
+def __dir__() -> list[str]:
+    return sorted({*globals(), *_PLACES})

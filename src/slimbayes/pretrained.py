@@ -16,6 +16,7 @@ import slimbayes
 from slimbayes.files import replacing
 from slimbayes.likelihoods import LIKELIHOODS, Likelihood, get_likelihood
 from slimbayes.methods.conversion import exactly
+from slimbayes.methods.deterministic import deterministic
 from slimbayes.methods.k_tied import k_tied
 from slimbayes.methods.mean_field import mean_field
 from slimbayes.methods.rank1 import rank1
@@ -26,7 +27,12 @@ __all__ = ["load", "save"]
 FORMAT = 1
 CONFIG, WEIGHTS = "config.json", "model.safetensors"
 #: Methods that can be rebuilt from a network and the options in config.json.
-METHODS: dict[str, Callable[..., BayesianModel]] = {"rank1": rank1, "mean_field": mean_field, "k_tied": k_tied}
+METHODS: dict[str, Callable[..., BayesianModel]] = {
+    "rank1": rank1,
+    "mean_field": mean_field,
+    "k_tied": k_tied,
+    "deterministic": lambda net, batch_dim, **others: deterministic(net, batch_dim=batch_dim),
+}
 
 
 def save(model: BayesianModel, folder: str | Path) -> None:
