@@ -11,6 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from slimbayes._checks import check_choice
+from slimbayes.data.sources import SOURCES
 
 __all__ = ["Mnist", "load_idx", "load_mnist"]
 
@@ -23,10 +24,6 @@ _NAMES = [f"{split}-{part}-ubyte" for split in ("train", "t10k") for part in ("i
 _SUB_FOLDERS = {
     "MNIST": ("mnist", "MNIST/raw"),
     "Fashion-MNIST": ("fashion-mnist", "FashionMNIST/raw"),
-}
-_SOURCES = {
-    "MNIST": "https://ossci-datasets.s3.amazonaws.com/mnist/",
-    "Fashion-MNIST": "http://fashion-mnist.s3-website.eu-central-1.amazonaws.com/",
 }
 
 
@@ -135,7 +132,7 @@ def _files(root: Path, kind: str) -> list[Path]:
             raise FileNotFoundError(
                 f"Found no {name}, with or without .gz, in {root} or its sub-folders "
                 f"{' and '.join(_SUB_FOLDERS[kind])}. Give the folder that holds the four files of {kind}; they can be "
-                f"had from {_SOURCES[kind]}."
+                f"had from {SOURCES[kind.lower().replace('-', '_')].page}."
             )
     return fullest
 

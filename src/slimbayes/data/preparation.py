@@ -1,0 +1,110 @@
+"""How raw inputs become the network's: stored with each run, so that prediction does what training did."""
+
+from abc import ABC, abstractmethod
+from importlib import import_module
+from pathlib import Path
+from typing import Any, ClassVar, NamedTuple
+
+from torch import Tensor
+
+from slimbayes._checks import check_choice
+from slimbayes.data.numpy_files import as_tensor, load_numpy
+
+__all__ = ["Arrays", "Preparation", "Raw", "get_preparation", "register_preparation"]
+
+
+class Raw(NamedTuple):
+    """Raw inputs that somebody wants predictions for.
+
+    Attributes:
+        inputs: Tensors whose first axis counts the examples.
+        names: One for each example: a file name, or its number.
+    """
+
+    inputs: tuple[Tensor, ...]
+    names: list[str]
+
+
+class Preparation(ABC):
+    """Turns raw inputs into the network's; can be written as JSON."""
+
+    kind: ClassVar[str]
+
+    def __call__(self, *raw: Tensor) -> tuple[Tensor, ...]:
+        """Return the network's inputs for a batch of raw ones."""
+        return raw
+
+    @abstractmethod
+    def read(self, path: Path) -> Raw:
+        """Read the raw inputs of a file or folder that a user wants predictions for."""
+
+    def spec(self) -> dict[str, Any]:
+        """Return JSON values from which ``get_preparation`` rebuilds this one."""
+        return {"kind": self.kind}
+
+
+#: Those known so far, by kind.
+PREPARATIONS: dict[str, type[Preparation]] = {}
+#: The modules that make the others known.
+_MODULES = {
+    "images": "images",
+    "mimic3": "mimic",
+    "physionet_events": "physionet",
+    "physionet_hourly": "physionet",
+    "standardised": "standardise",
+    "table": "table",
+    "text": "text",
+}
+
+
+def register_preparation(cls: type[Preparation]) -> type[Preparation]:
+    """Make a class known to ``get_preparation``; a decorator. A spec is ``kind`` and the class's keyword arguments."""
+    PREPARATIONS[cls.kind] = cls
+    return cls
+
+
+def get_preparation(spec: dict[str, Any]) -> Preparation:
+    """Return the preparation that ``spec()`` described.
+
+    Example:
+        >>> get_preparation({"kind": "arrays"})
+        Arrays()
+    """
+    options = dict(spec)
+    kind = options.pop("kind")
+    if kind not in PREPARATIONS and kind in _MODULES:
+        import_module(f"slimbayes.data.{_MODULES[kind]}")
+    check_choice("kind", kind, PREPARATIONS)
+    return PREPARATIONS[kind](**options)
+
+
+@register_preparation
+class Arrays(Preparation):
+    """Leaves inputs as they are; reads NumPy's .npy and .npz files.
+
+    Example:
+        >>> import torch
+        >>> Arrays()(torch.ones(2))
+        (tensor([1., 1.]),)
+    """
+
+    kind = "arrays"
+
+    def __repr__(self) -> str:
+        return "Arrays()"
+
+    def read(self, path: Path) -> Raw:  # noqa: D102
+        return read_arrays(path)
+
+
+def read_arrays(path: Path) -> Raw:
+    """Return the arrays of an .npy or .npz file; of several, those called x, or x0, x1, ... in order."""
+    if path.suffix not in (".npy", ".npz"):
+        raise ValueError(f"Expected {path} to be an .npy or .npz file: this run was trained on arrays.")
+    arrays = load_numpy(path)
+    names = sorted(arrays, key=lambda name: (len(name), name))
+    wanted = [name for name in names if name == "x" or (name[:1] == "x" and name[1:].isdigit())] or names[:1]
+    inputs = tuple(as_tensor(path, name, arrays[name]) for name in wanted)
+    if not inputs or any(len(x) != len(inputs[0]) for x in inputs):
+        raise ValueError(f"{path} should hold arrays with one row for each example, called x, or x0, x1, and so on.")
+    return Raw(inputs, [str(row) for row in range(len(inputs[0]))])
