@@ -5,6 +5,7 @@ from slimbayes.nets.lstm import SequenceClassifier as SequenceClassifier
 from slimbayes.nets.mlp import MLP as MLP
 from slimbayes.nets.resnet import ResNet as ResNet
 from slimbayes.nets.resnet import resnet50 as resnet50
+from slimbayes.nets.series import SeriesClassifier as SeriesClassifier
 from slimbayes.nets.small_resnet import ResNet4 as ResNet4
 from slimbayes.nets.wide_resnet import WideResNet as WideResNet
 from slimbayes.nets.wide_resnet import wide_resnet as wide_resnet

@@ -39,9 +39,10 @@ class ResNet(nn.Module):
         blocks: Number of blocks in each of the four stages.
         classes: Number of outputs.
         width: Channels of the first stage's bottleneck.
+        channels: Colour channels of the input.
 
     Shape:
-        - Input: ``(batch, 3, h, w)``. Output: ``(batch, classes)``.
+        - Input: ``(batch, channels, h, w)``. Output: ``(batch, classes)``.
 
     Example:
         >>> import torch
@@ -49,9 +50,11 @@ class ResNet(nn.Module):
         torch.Size([2, 5])
     """
 
-    def __init__(self, blocks: Sequence[int] = (3, 4, 6, 3), classes: int = 1000, width: int = 64) -> None:
+    def __init__(
+        self, blocks: Sequence[int] = (3, 4, 6, 3), classes: int = 1000, width: int = 64, channels: int = 3
+    ) -> None:
         super().__init__()
-        self.stem = nn.Conv2d(3, width, 7, 2, 3, bias=False)
+        self.stem = nn.Conv2d(channels, width, 7, 2, 3, bias=False)
         self.norm = nn.BatchNorm2d(width)
         inputs, stages = width, []
         for stage, count in enumerate(blocks):

@@ -39,9 +39,10 @@ class ResNet4(nn.Module):
     Args:
         classes: Number of outputs.
         width: Channels of the first block; the others have 2, 4 and 8 times as many.
+        channels: Colour channels of the input.
 
     Shape:
-        - Input: ``(batch, 3, h, w)``, 32 x 32 in the paper; the last map, then 4 x 4, is averaged.
+        - Input: ``(batch, channels, h, w)``, 32 x 32 in the paper; the last map, then 4 x 4, is averaged.
           Output: ``(batch, classes)``.
 
     Example:
@@ -50,11 +51,12 @@ class ResNet4(nn.Module):
         torch.Size([2, 10])
     """
 
-    def __init__(self, classes: int = 10, width: int = 64) -> None:
+    def __init__(self, classes: int = 10, width: int = 64, channels: int = 3) -> None:
         super().__init__()
         check_count("classes", classes)
         check_count("width", width)
-        self.stem = nn.Conv2d(3, width, 3, 1, 1)
+        check_count("channels", channels)
+        self.stem = nn.Conv2d(channels, width, 3, 1, 1)
         self.blocks = nn.Sequential(
             _Block(width, width, 1),
             _Block(width, 2 * width, 2),
