@@ -30,7 +30,9 @@ def load_numpy(path: Path) -> dict[str, NDArray[Any]]:
                 {"x": content} if isinstance(content, np.ndarray) else {name: content[name] for name in content.files}
             )
     except Exception as error:  # a damaged file raises one of many kinds
-        raise ValueError(f"{path} is not an {path.suffix} file of plain arrays: {error}") from error
+        # NumPy's own words advise to unpickle it.
+        fault = "it is damaged, or holds Python objects" if "pickle" in str(error) else error
+        raise ValueError(f"{path} is not an {path.suffix} file of plain arrays: {fault}.") from error
 
 
 def as_tensor(path: Path, name: str, array: NDArray[Any]) -> Tensor:
