@@ -43,3 +43,10 @@ def test_weight_decay_is_on_everything():
 def test_only_networks():
     with pytest.raises(TypeError, match=r"`net`.*str"):
         sb.deterministic("net")
+
+
+def test_prediction_with_shared_draws():
+    model = sb.deterministic(nn.Linear(3, 2)).eval()
+    x = torch.randn(4, 3)
+    p = model.predict(x, samples=2, noise="shared", likelihood="categorical")
+    torch.testing.assert_close(p.draws, model.net(x).expand(2, 4, 2), rtol=0, atol=0)

@@ -50,7 +50,8 @@ def predict_draws(
             rows = max_memory // _bytes_per_row(model, args, kwargs, size)
             each = min(each, max(1, rows // members))
             batch_size = max(1, rows // (members * each))
-        shared = noise == "shared" and samples > 0
+        random = next(model.stochastic(), None) is not None
+        shared = noise == "shared" and samples > 0 and random
         if shared:  # the draws of Gaussian weights are whole networks
             each = min(each, max(1, max_memory // _bytes_per_sample(model)))
         by_samples = []

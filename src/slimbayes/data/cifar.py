@@ -11,9 +11,8 @@ import torch
 
 from slimbayes.data.augmentation import PadCropFlip
 from slimbayes.data.dataset import DataSet, Examples
-from slimbayes.data.folders import MissingData
 from slimbayes.data.images import image_set, named_preparation
-from slimbayes.data.sources import SOURCES
+from slimbayes.data.sources import missing
 
 __all__ = ["load_cifar10", "load_cifar100"]
 
@@ -159,19 +158,15 @@ def _examples(layout: _Layout, place: Path, contents: Mapping[str, bytes], files
 def _read(layout: _Layout, folder: Path) -> tuple[Path, dict[str, bytes]]:
     """Return where the files are, and what they hold."""
     places = [folder / layout.folder, folder / layout.name / layout.folder, folder / layout.name, folder]
-    missing = {place: [name for name in layout.files if not (place / name).is_file()] for place in places}
+    lacking = {place: [name for name in layout.files if not (place / name).is_file()] for place in places}
     for place in places:
-        if not missing[place]:
+        if not lacking[place]:
             return place, {name: (place / name).read_bytes() for name in layout.files}
     for place in places:
         if (place / layout.archive).is_file():
             return place / layout.archive, _read_archive(layout, place / layout.archive)
-    fullest = min(places, key=lambda place: len(missing[place]))
-    raise MissingData(
-        f"Found no {', '.join(missing[fullest])} in {fullest}, and no {layout.archive} in {folder}. "
-        f"Fetch {layout.title} with `slimbayes data get {layout.name}`, or its binary version from "
-        f"{SOURCES[layout.name].page}, and name the folder by --data-dir or SLIMBAYES_DATA."
-    )
+    fullest = min(places, key=lambda place: len(lacking[place]))
+    raise missing(layout.name, f"{', '.join(lacking[fullest])} in {fullest}, and no {layout.archive} in {folder}")
 
 
 def _read_archive(layout: _Layout, archive: Path) -> dict[str, bytes]:

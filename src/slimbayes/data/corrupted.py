@@ -13,7 +13,7 @@ from slimbayes.data.dataset import Examples
 from slimbayes.data.folders import MissingData
 from slimbayes.data.image_files import ImageFiles
 from slimbayes.data.image_folder import class_folders, labelled_files
-from slimbayes.data.sources import SOURCES
+from slimbayes.data.sources import missing
 
 __all__ = ["cifar_c_corruptions", "imagenet_c_corruptions", "load_cifar_c", "load_imagenet_c"]
 
@@ -127,10 +127,7 @@ def _cifar_c_folder(folder: Path, classes: int) -> Path:
     for place in (folder / title, folder):
         if (place / _LABELS).is_file():
             return place
-    raise MissingData(
-        f"Found no {title} ({_LABELS} and others) in {folder}. Fetch it with `slimbayes data get {name}`, or from "
-        f"{SOURCES[name].page} and unpack it there; name the folder by --data-dir or SLIMBAYES_DATA."
-    )
+    raise missing(name, f"{title} ({_LABELS} and others) in {folder}")
 
 
 def _arrays_in(place: Path) -> list[str]:

@@ -83,9 +83,10 @@ class Task:
         outputs: Numbers that the network must return for an example: the classes, or 1.
         input_shape: Shape of one example of the network's first input, after preparation.
         classes: Names of the classes, if they have names.
-        vocabulary: Number of different tokens, if inputs are tokens.
+        vocabulary: Number of different tokens, if inputs are tokens; of variables, padding included, for events.
         target_mean: Targets are given as (y - target_mean) / target_std; both are 0 and 1 unless real values.
         target_std: See there.
+        context: Columns of what is known of an example besides its events.
     """
 
     likelihood: str
@@ -95,6 +96,7 @@ class Task:
     vocabulary: int | None = None
     target_mean: float = 0.0
     target_std: float = 1.0
+    context: int = 0
 
 
 @dataclass(frozen=True)

@@ -11,7 +11,7 @@ from slimbayes.data.dataset import DataSet, Rows, Task
 from slimbayes.data.folders import MissingData
 from slimbayes.data.image_files import ImageFiles, find_images, height_and_width
 from slimbayes.data.images import named_preparation
-from slimbayes.data.sources import SOURCES
+from slimbayes.data.sources import missing
 from slimbayes.data.splits import split_rows
 
 __all__ = ["class_folders", "labelled_files", "load_image_folder", "load_imagenet"]
@@ -123,16 +123,15 @@ def load_imagenet(
             ...
         slimbayes.data.folders.MissingData: Found no train and val, each with a folder for each class, in ...
     """
-    source = SOURCES["imagenet"]
     for place in _IMAGENET_PLACES:
         root = folder / place
         if class_folders(root / "train") and class_folders(root / "val"):
             break
     else:
-        raise MissingData(
-            f"Found no train and val, each with a folder for each class, in {folder} or its sub-folders "
-            f"{', '.join(_IMAGENET_PLACES[:-1])}. At {source.page} {source.steps}; name that by --data-dir or "
-            "SLIMBAYES_DATA."
+        raise missing(
+            "imagenet",
+            f"train and val, each with a folder for each class, in {folder} or its sub-folders "
+            f"{', '.join(_IMAGENET_PLACES[:-1])}",
         )
     folders, shape = {"train": root / "train", "test": root / "val"}, (3, *height_and_width(size))
     return _load("imagenet", folders, shape, 8 / 7, validation, 0, seed, normalise, 0.08 if augment else None)

@@ -3,7 +3,9 @@
 from pathlib import Path
 from typing import NamedTuple
 
-__all__ = ["SOURCES", "File", "Source"]
+from slimbayes.data.folders import MissingData
+
+__all__ = ["SOURCES", "File", "Source", "missing"]
 
 
 class File(NamedTuple):
@@ -226,3 +228,24 @@ SOURCES: dict[str, Source] = {
         ".csv.gz) to mimic3 below the data folder",
     ),
 }
+
+
+def missing(name: str, sought: str) -> MissingData:
+    """Return the error for a set that is not there: what was sought, how to get it, and how to say where it is.
+
+    Args:
+        name: One of ``SOURCES``.
+        sought: The files and the folders that were looked into.
+
+    Example:
+        >>> raise missing("imdb", "aclImdb in /data")
+        Traceback (most recent call last):
+            ...
+        slimbayes.data.folders.MissingData: Found no aclImdb in /data. Fetch it with `slimbayes data get imdb` ...
+    """
+    source = SOURCES[name]
+    how = f"Fetch it with `slimbayes data get {name}`" if source.files else f"It has to be asked for: {source.steps}"
+    return MissingData(
+        f"Found no {sought}. {how} (publisher: {source.page}), or name the folder that holds it by --data-dir or "
+        "SLIMBAYES_DATA."
+    )

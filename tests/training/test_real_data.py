@@ -1,0 +1,36 @@
+"""One short run on the real files of each set, for each method: ``SLIMBAYES_DATA`` names the data folder."""
+
+import os
+
+import pytest
+
+import slimbayes as sb
+from slimbayes.training.models import METHODS
+
+FOLDER = os.environ.get("SLIMBAYES_DATA")
+SETS = {
+    "mnist": {"data": "mnist", "net": {"name": "mlp", "hidden": [50]}},
+    "cifar10": {"data": "cifar10", "net": {"name": "lenet", "kernel": 3}},
+    "imdb": {"data": "imdb", "net": {"name": "lstm", "embedding": 16, "hidden": 16}},
+    "physionet2012": {"data": "physionet2012", "net": {"name": "series", "hidden": 16}},
+    "physionet2012 events": {
+        "data": {"name": "physionet2012", "view": "events"},
+        "net": {"name": "records", "embedding": 8, "hidden": 16, "dense": 16},
+    },
+}
+SHORT = {"epochs": 2, "batch_size": 64, "annealing": "none", "optimiser": {"name": "adam", "lr": 3e-3}}
+
+
+@pytest.mark.slow
+@pytest.mark.skipif(not FOLDER, reason="needs the real files: set SLIMBAYES_DATA")
+@pytest.mark.parametrize("method", METHODS)
+@pytest.mark.parametrize("name", SETS)
+def test_a_short_run(name, method, tmp_path):
+    config = {**SETS[name], **SHORT, "method": method}
+    data = {"name": config["data"]} if isinstance(config["data"], str) else config["data"]
+    config["data"] = {**data, "folder": FOLDER, "train_limit": 512, "evaluation_limit": 256}
+    run = sb.training.fit(config, tmp_path / "run", quiet=True)
+    epochs = [line for line in run.metrics if "train" in line]
+    assert epochs[1]["train"]["loss"] < epochs[0]["train"]["loss"]
+    assert set(run.result["test"]) == {"nll", "accuracy", "ece"}
+    assert run.model().method in (method, "rank1")  # BatchEnsemble is rank-1 with point factors
