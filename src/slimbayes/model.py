@@ -131,7 +131,7 @@ class BayesianModel(nn.Module):
         generator: Generator | None,
         draw: dict[str, Tensor] | None,
     ) -> Any:
-        generator = generator_for(self.device, generator)
+        generator = generator_for(self, generator)
         if noise == "shared" and draw is None and samples > 0:
             draw = self.draw(samples, generator)
         first = not self._checked and not torch.compiler.is_compiling()
@@ -222,16 +222,16 @@ class BayesianModel(nn.Module):
                 mixture, by convexity of the KL). Parts that the members share count once either way.
         """
         check_choice("member_kl", member_kl, ("sum", "mean"))
-        total = torch.zeros((), device=self.device)
-        for part in self.stochastic():
-            divergence = part.kl()
-            if divergence.dim():
-                divergence = divergence.mean() if member_kl == "mean" else divergence.sum()
-            total = total + divergence
+        terms: list[Tensor] = []
         for module in self.net.modules():
-            if isinstance(module, Prior) and (penalty := module.penalty()) is not None:
-                total = total + penalty
-        return total
+            if isinstance(module, Stochastic):
+                divergence = module.kl()
+                if divergence.dim():
+                    divergence = divergence.mean() if member_kl == "mean" else divergence.sum()
+                terms.append(divergence)
+            elif isinstance(module, Prior) and (penalty := module.penalty()) is not None:
+                terms.append(penalty)
+        return sum(terms[1:], terms[0]) if terms else torch.zeros((), device=self.device)
 
     @property
     def device(self) -> torch.device:

@@ -8,6 +8,7 @@ members to find each member's rows, whatever later code merges into the batch on
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
+from typing import Any
 
 import torch
 from torch import Generator, Tensor
@@ -78,8 +79,8 @@ def check_sampling(samples: int, noise: str) -> None:
     check_choice("noise", noise, NOISES)
 
 
-def generator_for(device: torch.device, generator: Generator | None) -> Generator | None:
-    """Return the generator to draw from, made rank-local in distributed training.
+def generator_for(model: Any, generator: Generator | None) -> Generator | None:
+    """Return the generator to draw from on the model's device, made rank-local in distributed training.
 
     Ranks that were seeded alike would otherwise give the same noise to different examples. The seed
     comes from torch's global generator, so that ``torch.manual_seed`` still decides everything.
@@ -89,4 +90,4 @@ def generator_for(device: torch.device, generator: Generator | None) -> Generato
         return generator
     rank = torch.distributed.get_rank()
     seed = int(torch.randint(2**62, ())) ^ (rank * 0x9E3779B97F4A7C15 % 2**62)
-    return Generator(device).manual_seed(seed)
+    return Generator(model.device).manual_seed(seed)

@@ -57,6 +57,8 @@ def map_leaves(f: Callable[[Any], Any], tree: Any) -> Any:
     """
     if isinstance(tree, (Tensor, PackedSequence, BatchAxis)):
         return f(tree)
+    if type(tree) is tuple:  # the common case, before checks that take longer
+        return tuple([map_leaves(f, value) for value in tree])
     if dataclasses.is_dataclass(tree) and not isinstance(tree, type):
         fields = [field.name for field in dataclasses.fields(tree) if field.init]
         return dataclasses.replace(tree, **{name: map_leaves(f, getattr(tree, name)) for name in fields})
@@ -80,6 +82,9 @@ def leaves(tree: Any) -> Iterator[Any]:
     """Yield each tensor, packed sequence and ``BatchAxis`` of a nest."""
     if isinstance(tree, (Tensor, PackedSequence, BatchAxis)):
         yield tree
+    elif type(tree) is tuple:
+        for value in tree:
+            yield from leaves(value)
     elif dataclasses.is_dataclass(tree) and not isinstance(tree, type):
         for field in dataclasses.fields(tree):
             if field.init:
@@ -230,6 +235,8 @@ def split_draws(tree: Any, draws: int, rows: int, batch_dim: int, inputs: Any = 
         if isinstance(leaf, Tensor) and leaf.dim() == 0:
             return leaf  # such as an auxiliary loss: it has no rows to split
         axis = output_axis(leaf, rows, batch_dim, inputs)
+        if draws == 1:
+            return leaf.unsqueeze(0)
         return leaf.unflatten(axis, (draws, rows // draws)).movedim(axis, 0)
 
     return map_leaves(one, tree)

@@ -5,7 +5,11 @@ import torch
 
 from slimbayes.layers import sums
 from slimbayes.layers.softplus_sum import softplus_pair_sum
-from slimbayes.layers.sums import full_sums, sum_of_squares, tied_sums
+from slimbayes.layers.sums import weighted_sum
+
+
+def tied_sums(log_u, log_v):
+    return weighted_sum(1.0, 0.0, None, log_u, log_v), weighted_sum(0.0, 1.0, None, log_u, log_v)
 
 
 def plain_tied_sums(log_u, log_v):
@@ -54,9 +58,9 @@ def test_blocks_do_not_matter(monkeypatch):
 def test_softplus_of_all_pairs(width_a, width_b, shift):
     a = width_a * (torch.rand(1500, dtype=torch.float64) - 0.5) + shift
     b = width_b * (torch.rand(1400, dtype=torch.float64) - 0.5) + 2.0
-    found = softplus_pair_sum(a, b)
+    found = softplus_pair_sum(torch.cat([a, b]), 1500)
     assert found is not None
-    total, by_a, by_b = found
+    total, (by_a, by_b) = found[0], found[1].split([1500, 1400])
     pairs = a.unsqueeze(1) + b
     torch.testing.assert_close(total, torch.nn.functional.softplus(pairs).sum(), rtol=1e-9, atol=1e-4)
     torch.testing.assert_close(by_a, pairs.sigmoid().sum(1), rtol=1e-9, atol=1e-7)
@@ -64,9 +68,9 @@ def test_softplus_of_all_pairs(width_a, width_b, shift):
 
 
 def test_all_pairs_are_left_to_others_where_they_are_cheaper():
-    assert softplus_pair_sum(torch.randn(20), torch.randn(30)) is None
-    assert softplus_pair_sum(200 * torch.rand(3000), torch.rand(3000)) is None
-    assert softplus_pair_sum(torch.full((3000,), float("nan")), torch.rand(3000)) is None
+    assert softplus_pair_sum(torch.randn(50), 20) is None
+    for broken in (200 * torch.rand(3000), torch.full((3000,), float("nan"))):
+        assert softplus_pair_sum(torch.cat([broken, torch.rand(3000)]), 3000) is None
 
 
 def test_a_broken_parameter_shows_in_the_sum():
@@ -75,15 +79,45 @@ def test_a_broken_parameter_shows_in_the_sum():
     assert all(value.isnan() for value in tied_sums(log_u, log_v))
 
 
-def test_full_sums_and_squares():
-    log_scale = torch.randn(30, 20, dtype=torch.float64)
-    found, (slope,) = gradients(full_sums, log_scale)
-    torch.testing.assert_close(found, (log_scale.sum(), (2 * log_scale).exp().sum()))
-    expected = gradients(lambda x: (x.sum(), (2 * x).exp().sum()), log_scale)[1][0]
-    torch.testing.assert_close(slope, expected)
-    x = torch.randn(4, 5, 6, dtype=torch.float64, requires_grad=True)
-    assert torch.autograd.gradcheck(sum_of_squares, x)
-    assert sum_of_squares(x).item() == pytest.approx((x**2).sum().item())
+def plain_weighted_sum(by_log, by_square, means, log_sigma):
+    squares = (2 * log_sigma).exp().sum() + (0.0 if means is None else means.square().sum())
+    return by_log * log_sigma.sum() + by_square * squares
+
+
+@pytest.mark.parametrize("shape", [(30,), (4, 5, 6)])
+@pytest.mark.parametrize("with_means", [True, False])
+@pytest.mark.parametrize("k", [None, 1, 2, 3])
+def test_weighted_sum(k, with_means, shape):
+    """Both sums and the means at once, by their definition and by finite differences."""
+    means = torch.randn(shape, dtype=torch.float64, requires_grad=True) if with_means else None
+    rows, columns = shape[0], means.numel() // shape[0] if with_means else 7
+    sizes = ((rows, columns),) if k is None else ((rows, k), (columns, k))
+    logs = [torch.randn(size, dtype=torch.float64, requires_grad=True) for size in sizes]
+    log_sigma = logs[0] if k is None else (logs[0].unsqueeze(1) + logs[1]).logsumexp(-1)
+    expected = plain_weighted_sum(-1.5, 0.3, means, log_sigma)
+    torch.testing.assert_close(weighted_sum(-1.5, 0.3, means, *logs), expected)
+    given = [means, *logs] if with_means else logs
+    before = [x.detach().clone() for x in given]
+
+    def function(*changed):
+        return weighted_sum(-1.5, 0.3, *changed) if with_means else weighted_sum(-1.5, 0.3, None, *changed)
+
+    assert torch.autograd.gradcheck(function, given)
+    assert torch.autograd.gradgradcheck(function, [x.detach()[:3].requires_grad_() for x in given])
+    assert all(torch.equal(x, y) for x, y in zip(given, before, strict=True))
+
+
+@pytest.mark.parametrize("k", [None, 2])
+def test_two_backward_passes_and_frozen_means(k):
+    means = torch.randn(50, 60)
+    sizes = ((50, 60),) if k is None else ((50, k), (60, k))
+    logs = [torch.randn(size, requires_grad=True) for size in sizes]
+    total = weighted_sum(-1.0, 2.0, means, *logs)
+    total.backward(retain_graph=True)
+    once = [log.grad.clone() for log in logs]
+    total.backward()
+    torch.testing.assert_close([log.grad for log in logs], [2 * grad for grad in once])
+    assert means.grad is None
 
 
 @pytest.mark.parametrize("k", [1, 2, 3])
@@ -96,5 +130,3 @@ def test_second_derivatives(k):
         return torch.autograd.grad(slope.square().sum(), [log_u, log_v], allow_unused=True, materialize_grads=True)
 
     torch.testing.assert_close(second(tied_sums), second(plain_tied_sums))
-    log_scale = torch.randn(3, 4, dtype=torch.float64, requires_grad=True)
-    assert torch.autograd.gradgradcheck(lambda x: full_sums(x)[1], log_scale)

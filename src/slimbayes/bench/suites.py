@@ -133,10 +133,30 @@ def _dense_suite(name: str, place: str, inside: bool) -> Suite:
     )
 
 
+LOOP_BATCH = 125  # of 1,000 digits
+
+
+def _loop_suite(name: str, title: str, net: dict[str, Any]) -> Suite:
+    def build(which: str) -> Step:
+        from slimbayes.bench import training  # needs the extra `train`
+
+        return getattr(training, which)(net)
+
+    return Suite(
+        name,
+        f"epoch of a rank-1 {title} on digits, eight steps of {LOOP_BATCH} examples for four members",
+        (Case("bare", partial(build, "bare_epoch")), Case("slimbayes train", partial(build, "loop_epoch"))),
+        LOOP_BATCH,
+        "bare",
+    )
+
+
 #: By name.
 SUITES = {
     suite.name: suite
     for suite in (
+        _loop_suite("loop_mlp", "MLP of 400 and 400 units", {"name": "mlp", "hidden": [400, 400]}),
+        _loop_suite("loop_conv", "LeNet", {"name": "lenet"}),
         _dense_suite("dense", "inside a network (its input needs a gradient, too)", True),
         _dense_suite("dense_first", "that comes first (its input needs no gradient)", False),
     )

@@ -2,6 +2,8 @@
 
 from typing import Any
 
+from slimbayes.text_table import aligned, as_markdown
+
 __all__ = ["table"]
 
 HEADINGS = ["case", "ms per step", "ratio", "quartiles", "95% interval"]
@@ -26,10 +28,7 @@ def table(results: dict[str, Any], markdown: bool = False) -> str:
         for name, one in results["results"].items()
     ]
     if markdown:
-        lines = ["| " + " | ".join(row) + " |" for row in rows]
-        return "\n".join([lines[0], "|" + "---|" * len(HEADINGS), *lines[1:]])
-    widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
-    lines = ["  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)).rstrip() for row in rows]
+        return as_markdown(rows)
     settings = results["settings"]
     note = (
         f"{results['suite']}: {results['description']}; {settings['threads']} "
@@ -37,7 +36,7 @@ def table(results: dict[str, Any], markdown: bool = False) -> str:
         f"{settings['rounds']} interleaved rounds of {settings['repetitions']} steps, quartiles of the rounds, "
         "interval of the median."
     )
-    return "\n".join([*lines, note])
+    return f"{aligned(rows)}\n{note}"
 
 
 def _range(pair: list[float]) -> str:

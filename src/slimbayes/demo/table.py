@@ -3,6 +3,8 @@
 import math
 from typing import Any
 
+from slimbayes.text_table import aligned, as_markdown
+
 __all__ = ["table"]
 
 COLUMNS = [
@@ -47,13 +49,10 @@ def table(results: dict[str, Any], markdown: bool = False) -> str:
         seconds = sum(run["seconds"] for run in runs) / len(runs)
         rows.append([*row, f"{runs[0]['parameters']:,}", f"{seconds:.1f}"])
     if markdown:
-        lines = ["| " + " | ".join(row) + " |" for row in rows]
-        return "\n".join([lines[0], "|" + "---|" * len(rows[0]), *lines[1:]])
-    widths = [max(len(row[i]) for row in rows) for i in range(len(rows[0]))]
-    lines = ["  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)).rstrip() for row in rows]
+        return as_markdown(rows)
     seeds = results["settings"]["seeds"]
     note = (
         f"Handwritten digits, {results['settings']['part']} part; c: mean over 5 corruptions at 5 severities; "
         f"{seeds} seed{'s' if seeds > 1 else ''}, ± standard error; * best; seconds of training."
     )
-    return "\n".join([*lines, note])
+    return f"{aligned(rows)}\n{note}"

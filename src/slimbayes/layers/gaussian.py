@@ -13,7 +13,6 @@ from slimbayes._checks import check_choice, check_count, check_number
 from slimbayes.families import Normal
 from slimbayes.layers.base import Pick, Stochastic
 from slimbayes.layers.scale import FullScale, Scale, TiedScale, in_full_precision
-from slimbayes.layers.sums import sum_of_squares
 from slimbayes.sampling import Sampling
 
 __all__ = ["GaussianOptions", "GaussianWeight"]
@@ -219,12 +218,10 @@ class GaussianWeight(Stochastic, nn.Module):
         if self.fixed_row is not None:
             everything = torch.arange(mean.shape[0], device=mean.device)
             rows = everything[everything != self.fixed_row]
-        logs, squares = self.spread.sums(rows)
         chosen = mean if rows is None else mean[rows]
-        if not self.tied_mean:
-            squares = squares + sum_of_squares(in_full_precision(chosen))
+        means = None if self.tied_mean else in_full_precision(chosen)
         constant = chosen.numel() * (math.log(self.prior_std) - 0.5)
-        return torch.add(constant - logs, squares, alpha=0.5 / self.prior_std**2)
+        return self.spread.weighted_sum(-1.0, 0.5 / self.prior_std**2, means, rows) + constant
 
     def log_scale_gradients(self) -> list[Tensor]:
         """Return the gradients of the log parameters."""

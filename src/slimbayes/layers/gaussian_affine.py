@@ -7,7 +7,6 @@ from slimbayes.families import Normal
 from slimbayes.layers.gaussian_layer import Gaussian
 from slimbayes.layers.local import local_linear
 from slimbayes.layers.ops import ConvOp, ConvTransposeOp, LinearOp
-from slimbayes.layers.scale import in_full_precision
 
 __all__ = [
     "GaussianConv1d",
@@ -18,10 +17,6 @@ __all__ = [
     "GaussianConvTranspose3d",
     "GaussianLinear",
 ]
-
-
-#: Keeps the gradient of a square root finite where an input is all zeros.
-SMALLEST_VARIANCE = 1e-30
 
 
 class GaussianLinear(LinearOp, Gaussian, nn.Linear):
@@ -45,12 +40,9 @@ class GaussianLinear(LinearOp, Gaussian, nn.Linear):
         return x.dim() == 2 and x.shape[0] == groups
 
     def _local(self, x: Tensor) -> Tensor:
-        law = self.bias_posterior
-        offset = x.new_tensor(SMALLEST_VARIANCE, dtype=in_full_precision(self.weight).dtype).expand(self.out_features)
-        if law is not None:
-            offset = offset + in_full_precision(law.scale).square()
         noise = Normal().noise((x.shape[0], self.out_features), self.weight, self.sampling.generator)
-        return local_linear(x, self.weight, self.bias, offset, noise, self.weight_posterior.spread.variance_maps())
+        bias_log = None if self.bias_posterior is None else self.bias_posterior.spread.logs()[0]
+        return local_linear(x, self.weight, self.bias, noise, bias_log, *self.weight_posterior.spread.logs())
 
 
 class GaussianConv1d(ConvOp, Gaussian, nn.Conv1d):

@@ -1,5 +1,6 @@
 """Local reparameterisation of a dense layer as one operation: new memory costs as much here as the arithmetic."""
 
+import math
 from functools import reduce
 from typing import Any
 
@@ -8,80 +9,136 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from slimbayes.layers.own_gradients import gradients_by_autograd, plain_operations_wanted
+from slimbayes.layers.squared_dot import log_features, through_features
 
-__all__ = ["local_linear"]
+__all__ = ["local_linear", "variance_maps"]
+
+#: A bias's variance is at least this: it keeps the gradient of a square root finite where an input is all zeros.
+SMALLEST_VARIANCE = 1e-30
 
 
 def local_linear(
-    x: Tensor, weight: Tensor, bias: Tensor | None, offset: Tensor, noise: Tensor, maps: tuple[Tensor, ...]
+    x: Tensor, weight: Tensor, bias: Tensor | None, noise: Tensor, bias_log: Tensor | None, *logs: Tensor
 ) -> Tensor:
-    r"""Return :math:`x W^\top + b + \sqrt{x^2 A_1^\top \cdots + c} \circ \epsilon`.
+    r"""Return :math:`x W^\top + b + \sqrt{x^2 (\sigma^2)^\top + \sigma_b^2} \circ \epsilon`.
 
     Args:
         x: ``(rows, in)``.
         weight: The means W, ``(out, in)``.
         bias: b, ``(out,)``, or None.
-        offset: c, ``(out,)``: the bias's variance; positive, so that the root has a gradient.
         noise: Standard normal, ``(rows, out)``; may be overwritten.
-        maps: One or two matrices whose product holds the variances of the weights: sigma^2, or its two factors.
+        bias_log: log sigma_b, ``(out,)``, or None for a bias that is not random.
+        *logs: log sigma, ``(out, in)``; or log u, ``(in, k)``, and log v, ``(out, k)``, with sigma = V U^T.
 
     Example:
-        >>> x, weight, sigma = torch.ones(1, 3), torch.ones(2, 3), torch.full((2, 3), 2.0)
-        >>> offset = torch.full((2,), 4.0)
-        >>> local_linear(x, weight, None, offset, torch.ones(1, 2), (sigma.square(),))  # 3 + sqrt(3 * 4 + 4)
+        >>> x, weight = torch.ones(1, 3), torch.ones(2, 3)
+        >>> two = torch.full((2, 3), 2.0).log()
+        >>> local_linear(x, weight, None, torch.ones(1, 2), two[:, 0], two)  # 3 + sqrt(3 * 4 + 4)
         tensor([[7., 7.]])
     """
-    fusible = {x.dtype, weight.dtype, offset.dtype} in ({torch.float32}, {torch.float64})
+    fusible = {x.dtype, weight.dtype, logs[0].dtype} in ({torch.float32}, {torch.float64})
     if plain_operations_wanted() or not fusible or torch.is_autocast_enabled(x.device.type):
-        return _plain(x, weight, bias, offset, noise, maps)
-    return _LocalLinear.apply(x, weight, bias, offset, noise, *maps)
+        return _plain(x, weight, bias, noise, bias_log, *logs)
+    return _LocalLinear.apply(x, weight, bias, noise, bias_log, *logs)
+
+
+def variance_maps(*logs: Tensor) -> tuple[Tensor, ...]:
+    """Return the weights of dense layers that, one after the other, take x^2 to the variances of the outputs.
+
+    These are sigma^2, or its two factors if sigma is k-tied: a variance then costs O(batch (m + n) k^2).
+
+    Args:
+        *logs: As in ``local_linear``.
+    """
+    if len(logs) == 1:
+        return ((2 * logs[0]).exp(),)
+    inputs, outputs = (log_features(log.T).exp() for log in logs)
+    return inputs, outputs.T
+
+
+def _bias_log_variance(bias_log: Tensor | None, like: Tensor) -> Tensor:
+    smallest = math.log(SMALLEST_VARIANCE)
+    return like.new_full((), smallest) if bias_log is None else (2 * bias_log).clamp(min=smallest)
+
+
+def _std(x: Tensor, bias_log: Tensor | None, logs: tuple[Tensor, ...]) -> Tensor:
+    variance = reduce(F.linear, variance_maps(*logs), x.to(logs[0].dtype).square())
+    return (variance + _bias_log_variance(bias_log, logs[0]).exp()).sqrt()
 
 
 def _plain(
-    x: Tensor, weight: Tensor, bias: Tensor | None, offset: Tensor, noise: Tensor, maps: tuple[Tensor, ...]
+    x: Tensor, weight: Tensor, bias: Tensor | None, noise: Tensor, bias_log: Tensor | None, *logs: Tensor
 ) -> Tensor:
     mean = F.linear(x, weight, bias)
     # In half precision a variance has few digits, and squares soon leave the range of float16.
     with torch.autocast(x.device.type, enabled=False):
-        squares = x.to(offset.dtype).square()
-        std = (reduce(F.linear, maps, squares) + offset).sqrt()
+        std = _std(x, bias_log, logs)
     return torch.addcmul(mean, std.to(mean.dtype), noise.to(mean.dtype))
 
 
-def _plain_with_maps(x: Tensor, weight: Tensor, bias: Any, offset: Tensor, noise: Tensor, *maps: Tensor) -> Tensor:
-    return _plain(x, weight, bias, offset, noise, maps)
-
-
 class _LocalLinear(torch.autograd.Function):
+    """The gradient of a variance is half of ``slope``, that of log sigma twice sigma^2 times it: 1/2 and 2 cancel."""
+
     @staticmethod
     def forward(
-        ctx: Any, x: Tensor, weight: Tensor, bias: Tensor | None, offset: Tensor, noise: Tensor, *maps: Tensor
+        ctx: Any, x: Tensor, weight: Tensor, bias: Tensor | None, noise: Tensor, bias_log: Tensor | None, *logs: Tensor
     ) -> Tensor:
         y = F.linear(x, weight, bias)
         squares = x.square()
-        inner = F.linear(squares, maps[0]) if len(maps) == 2 else squares
-        std = torch.addmm(offset, inner, maps[-1].T).sqrt_()
+        of_bias = _bias_log_variance(bias_log, logs[0])
+        if len(logs) == 1:
+            maps, inner = (2 * logs[0]).exp_(), squares
+            variance = (inner @ maps.T).add_(of_bias.exp_())
+        else:
+            maps = _joint_maps(of_bias, *logs)
+            inner = maps[:, : x.shape[1]] @ squares.T
+            inner[-1] = 1.0
+            variance = inner.T @ maps[:, x.shape[1] :]
+        std = variance.sqrt_()
         y.addcmul_(std, noise)
-        ratio = noise.div_(std)
-        ctx.save_for_backward(x, weight, bias, offset, ratio, squares, inner, *maps)
+        ctx.save_for_backward(x, weight, bias, noise.div_(std), bias_log, squares, maps, inner, *logs)
         return y
 
     @staticmethod
     def backward(ctx: Any, grad: Tensor) -> tuple[Tensor | None, ...]:
-        x, weight, bias, offset, ratio, squares, inner, *maps = ctx.saved_tensors
+        x, weight, bias, ratio, bias_log, squares, maps, inner, *logs = ctx.saved_tensors
         if torch.is_grad_enabled():
-            noise = ratio * torch.addmm(offset, inner, maps[-1].T).sqrt().detach()
-            inputs = (x, weight, bias, offset, noise, *maps)
-            return gradients_by_autograd(_plain_with_maps, inputs, [grad])
+            noise = ratio * _std(x, bias_log, tuple(logs)).detach()
+            return gradients_by_autograd(_plain, (x, weight, bias, noise, bias_log, *logs), [grad])
         needs_x, needs_weight, needs_bias = ctx.needs_input_grad[:3]
-        slope = grad * ratio  # twice the gradient of the variance
-        of_inner = (slope @ maps[-1]).mul_(0.5)
-        of_maps = [(slope.T @ inner).mul_(0.5)]
-        of_squares = of_inner
-        if len(maps) == 2:
-            of_maps.insert(0, of_inner.T @ squares)
-            of_squares = of_inner @ maps[0] if needs_x else of_inner
-        of_x = (grad @ weight).addcmul_(of_squares, x, value=2.0) if needs_x else None
-        of_weight = grad.T @ x if needs_weight else None
+        of_weight = grad.T @ x if needs_weight else None  # the largest goes first, into memory that is free
         of_bias = grad.sum(0) if needs_bias else None
-        return of_x, of_weight, of_bias, slope.sum(0).mul_(0.5), None, *of_maps
+        slope = grad * ratio
+        of_bias_log = of_squares = None
+        if len(logs) == 1:
+            of_logs: tuple[Tensor, ...] = ((slope.T @ squares).mul_(maps),)
+            if bias_log is not None:
+                of_bias_log = slope.sum(0).mul_(_bias_log_variance(bias_log, maps).exp_())
+            if needs_x:
+                of_squares = slope @ maps
+        else:
+            size, of_maps = x.shape[1], torch.empty_like(maps)
+            # Few rows by many columns: the other way round these products take several times as long.
+            torch.mm(inner, slope, out=of_maps[:, size:])
+            of_inner = maps[:-1, size:] @ slope.T
+            torch.mm(of_inner, squares, out=of_maps[:-1, :size])
+            of_maps.mul_(maps)
+            of_both = through_features(of_maps[:-1], logs[0].shape[1]).T.clone(memory_format=torch.contiguous_format)
+            of_logs = of_both[:size], of_both[size:]
+            if bias_log is not None:
+                of_bias_log = of_maps[-1, size:]
+            if needs_x:
+                of_squares = of_inner.T @ maps[:-1, :size]
+        of_x = None if of_squares is None else (grad @ weight).addcmul_(of_squares, x)
+        return of_x, of_weight, of_bias, None, of_bias_log, *of_logs
+
+
+def _joint_maps(of_bias: Tensor, log_u: Tensor, log_v: Tensor) -> Tensor:
+    """Return both factors of sigma^2 side by side, ``(r + 1, in + out)``, and the bias's variances below the second.
+
+    The bias is one more term of the product, from an input of 1.
+    """
+    features = log_features(torch.cat([log_u, log_v]).T)
+    last = features.new_zeros(1, features.shape[1])
+    last[0, log_u.shape[0] :] = of_bias
+    return torch.cat([features, last]).exp_()

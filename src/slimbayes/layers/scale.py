@@ -2,20 +2,25 @@
 
 import math
 from abc import abstractmethod
-from functools import reduce
 from typing import Any
 
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from slimbayes.layers.sums import full_sums, tied_sums
+from slimbayes.layers.sums import weighted_sum
 
 __all__ = ["FullScale", "Scale", "TiedScale"]
 
 
 class Scale(nn.Module):
-    """A positive tensor of a weight's shape."""
+    """A positive tensor of a weight's shape.
+
+    Attributes:
+        bound: Upper bound of its log parameters, or None.
+    """
+
+    bound: float | None
 
     @abstractmethod
     def values(self) -> Tensor:
@@ -25,17 +30,23 @@ class Scale(nn.Module):
     def at(self, rows: Tensor) -> Tensor:
         """Return those of some rows of the weight, ``(*rows.shape, *rest)``."""
 
-    @abstractmethod
-    def sums(self, rows: Tensor | None = None) -> tuple[Tensor, Tensor]:
-        """Return the sums of log sigma and of sigma^2, over some rows of the weight or all."""
+    def logs(self, rows: Tensor | None = None) -> tuple[Tensor, ...]:
+        """Return log sigma, or log u and log v, below the bound and in full precision; of some rows or all."""
+        *others, last = (in_full_precision(_below(log, self.bound)) for log in self.log_parameters())
+        return *others, last if rows is None else last[rows]
 
-    @abstractmethod
-    def variance_maps(self) -> tuple[Tensor, ...]:
-        """Return one or two matrices that take squared inputs to the variances of a dense layer's outputs."""
+    def weighted_sum(
+        self, by_log: float, by_square: float, means: Tensor | None = None, rows: Tensor | None = None
+    ) -> Tensor:
+        r"""Return :math:`a \sum \log \sigma + b \sum (\sigma^2 + \mu^2)`, over some rows of the weight or all.
 
-    def output_variance(self, squares: Tensor) -> Tensor:
-        """Return, for squared inputs ``(*, in)``, the variances sum_i x_i^2 sigma_oi^2 of a dense layer's outputs."""
-        return reduce(F.linear, self.variance_maps(), squares)
+        Args:
+            by_log: a.
+            by_square: b.
+            means: :math:`\mu` of those rows; None for 0.
+            rows: Indices of rows, or None.
+        """
+        return weighted_sum(by_log, by_square, means, *self.logs(rows))
 
     @abstractmethod
     def log_parameters(self) -> tuple[nn.Parameter, ...]:
@@ -72,21 +83,11 @@ class FullScale(Scale):
         start = std * (1 + jitter * torch.randn(shape)).clamp_(min=1e-3)
         self.log_scale = nn.Parameter(_below(start.log(), self.bound).to(device=device, dtype=dtype))
 
-    def _log_values(self) -> Tensor:
-        return _below(self.log_scale, self.bound)
-
     def values(self) -> Tensor:  # noqa: D102
-        return self._log_values().exp()
+        return _below(self.log_scale, self.bound).exp()
 
     def at(self, rows: Tensor) -> Tensor:  # noqa: D102
         return _below(F.embedding(rows, self.log_scale), self.bound).exp()
-
-    def sums(self, rows: Tensor | None = None) -> tuple[Tensor, Tensor]:  # noqa: D102
-        values = in_full_precision(self._log_values())
-        return full_sums(values if rows is None else values[rows])
-
-    def variance_maps(self) -> tuple[Tensor, ...]:  # noqa: D102
-        return ((2 * in_full_precision(self._log_values())).exp(),)
 
     def log_parameters(self) -> tuple[nn.Parameter, ...]:  # noqa: D102
         return (self.log_scale,)
@@ -153,20 +154,6 @@ class TiedScale(Scale):
 
     def at(self, rows: Tensor) -> Tensor:  # noqa: D102
         return _below(F.embedding(rows, self.log_v), self.bound).exp() @ self.u.T
-
-    def sums(self, rows: Tensor | None = None) -> tuple[Tensor, Tensor]:  # noqa: D102
-        log_u, log_v = (in_full_precision(_below(log, self.bound)) for log in (self.log_u, self.log_v))
-        return tied_sums(log_u, log_v if rows is None else log_v[rows])
-
-    def variance_maps(self) -> tuple[Tensor, ...]:
-        r"""Return the two factors of sigma^2, of rank k^2: a variance costs O(batch (m + n) k^2), sigma is never made.
-
-        .. math::
-            \sum_i x_i^2 \sigma_{oi}^2 = \sum_{ab} v_{oa} v_{ob} \sum_i x_i^2 u_{ia} u_{ib}
-        """
-        u, v = in_full_precision(self.u), in_full_precision(self.v)
-        inputs, outputs = ((factor.unsqueeze(2) * factor.unsqueeze(1)).flatten(1) for factor in (u, v))
-        return inputs.T, outputs
 
     def log_parameters(self) -> tuple[nn.Parameter, ...]:  # noqa: D102
         return self.log_u, self.log_v

@@ -1,4 +1,4 @@
-"""Sums over the entries of a weight that a KL is made of, each with a gradient that costs one pass."""
+"""The sums over the entries of a weight that a KL is made of, as one operation that makes its gradients on the way."""
 
 from typing import Any
 
@@ -8,65 +8,69 @@ from torch import Tensor
 from slimbayes.layers.own_gradients import gradients_by_autograd, plain_operations_wanted
 from slimbayes.layers.softplus_sum import softplus_pair_sum
 
-__all__ = ["full_sums", "sum_of_squares", "tied_sums"]
+__all__ = ["weighted_sum"]
 
 #: Entries of a block of U V^T; a block and its reciprocal stay in the processor's cache.
 BLOCK = 2**17
 
 
-def sum_of_squares(x: Tensor) -> Tensor:
-    """Return the sum of x^2; autograd's own way makes several tensors of the size of x.
+def weighted_sum(by_log: float, by_square: float, means: Tensor | None, *logs: Tensor) -> Tensor:
+    r"""Return :math:`a \sum_{ij} \log \sigma_{ij} + b \sum_{ij} (\sigma_{ij}^2 + \mu_{ij}^2)`.
+
+    Args:
+        by_log: a.
+        by_square: b.
+        means: :math:`\mu`; None for 0.
+        *logs: :math:`\log \sigma`; or :math:`\log u`, ``(m, k)``, and :math:`\log v`, ``(n, k)``, with
+            :math:`\sigma = U V^\top`, which is never kept.
 
     Example:
-        >>> sum_of_squares(torch.tensor([[1.0, 2.0], [3.0, 4.0]]))
-        tensor(30.)
+        >>> weighted_sum(1.0, 2.0, torch.ones(3, 4), torch.zeros(3, 4))  # 2 * (12 + 12)
+        tensor(48.)
+        >>> weighted_sum(1.0, 0.0, None, torch.zeros(3, 2), torch.zeros(4, 2))  # 12 log 2
+        tensor(8.3178)
     """
-    return x.square().sum() if plain_operations_wanted() else _SumOfSquares.apply(x)
+    function = _plain if plain_operations_wanted() else _WeightedSum.apply
+    return function(by_log, by_square, means, *logs)
 
 
-class _SumOfSquares(torch.autograd.Function):
+def _plain(by_log: float, by_square: float, means: Tensor | None, *logs: Tensor) -> Tensor:
+    sigma = logs[0].exp() if len(logs) == 1 else logs[0].exp() @ logs[1].exp().T
+    log_sigma = logs[0] if len(logs) == 1 else sigma.log()
+    total = by_log * log_sigma.sum() + by_square * sigma.square().sum()
+    return total if means is None else total + by_square * means.square().sum()
+
+
+class _WeightedSum(torch.autograd.Function):
     @staticmethod
-    def forward(ctx: Any, x: Tensor) -> Tensor:
-        ctx.save_for_backward(x)
-        flat = x.flatten()
-        return flat @ flat
-
-    @staticmethod
-    def backward(ctx: Any, grad: Tensor) -> Tensor:
-        return ctx.saved_tensors[0] * (2 * grad)
-
-
-def full_sums(log_scale: Tensor) -> tuple[Tensor, Tensor]:
-    """Return the sums of log sigma and of sigma^2.
-
-    Example:
-        >>> full_sums(torch.zeros(2, 3))
-        (tensor(0.), tensor(6.))
-    """
-    return _plain_full_sums(log_scale) if plain_operations_wanted() else _FullSums.apply(log_scale)
-
-
-def _plain_full_sums(log_scale: Tensor) -> tuple[Tensor, Tensor]:
-    return log_scale.sum(), (2 * log_scale).exp().sum()
-
-
-class _FullSums(torch.autograd.Function):
-    @staticmethod
-    def forward(ctx: Any, log_scale: Tensor) -> tuple[Tensor, Tensor]:
-        squares = (2 * log_scale).exp_()
-        ctx.save_for_backward(log_scale, squares)
-        return log_scale.sum(), squares.sum()
+    def forward(ctx: Any, by_log: float, by_square: float, means: Tensor | None, *logs: Tensor) -> Tensor:
+        total, *gradients = (_of_full if len(logs) == 1 else _of_tied)(by_log, by_square, *logs)
+        if means is not None:
+            flat = means.flatten()
+            total.add_(flat @ flat, alpha=by_square)
+        ctx.weights = by_log, by_square
+        ctx.save_for_backward(means, *logs, *gradients)
+        return total
 
     @staticmethod
-    def backward(ctx: Any, *grads: Tensor) -> Tensor | None:
-        log_scale, squares = ctx.saved_tensors
+    def backward(ctx: Any, grad: Tensor) -> tuple[Tensor | None, ...]:
+        means, *rest = ctx.saved_tensors
+        logs, gradients = rest[: len(rest) // 2], rest[len(rest) // 2 :]
         if torch.is_grad_enabled():
-            return gradients_by_autograd(_plain_full_sums, [log_scale], grads)[0]
-        return squares * (2 * grads[1]) + grads[0]
+            return gradients_by_autograd(_plain, [*ctx.weights, means, *logs], [grad])
+        of_means = means * (grad * (2 * ctx.weights[1])) if ctx.needs_input_grad[2] else None
+        return None, None, of_means, *(gradient * grad for gradient in gradients)
 
 
-def tied_sums(log_u: Tensor, log_v: Tensor) -> tuple[Tensor, Tensor]:
-    r"""Return the sums of log sigma and of sigma^2 for sigma = U V^T, which is never kept.
+def _of_full(by_log: float, by_square: float, log_sigma: Tensor) -> tuple[Tensor, ...]:
+    """Return the weighted sum over sigma and its gradient."""
+    squares = (2 * log_sigma).exp_()
+    total = (squares.sum() * by_square).add_(log_sigma.sum(), alpha=by_log)
+    return total, squares.mul_(2 * by_square).add_(by_log)
+
+
+def _of_tied(by_log: float, by_square: float, log_u: Tensor, log_v: Tensor) -> tuple[Tensor, ...]:
+    r"""Return the weighted sum over U V^T and its gradients for log u and log v.
 
     .. math::
         \sum_{ij} \sigma_{ij}^2 = \sum_{ab} (U^\top U)_{ab} (V^\top V)_{ab}, \qquad
@@ -74,41 +78,15 @@ def tied_sums(log_u: Tensor, log_v: Tensor) -> tuple[Tensor, Tensor]:
         = u_{ia} \sum_j v_{ja} / \sigma_{ij}, \qquad
         \sum_a \frac{\partial}{\partial \log u_{ia}} \sum_{ij} \log \sigma_{ij} = n
 
-    The logarithms of two terms are summed in linear time (``softplus_pair_sum``), those of more block by block. The
-    gradients are made on the way.
-
-    Shape:
-        - ``log_u``: ``(m, k)``, ``log_v``: ``(n, k)``. Output: two scalars.
-
-    Example:
-        >>> tied_sums(torch.zeros(3, 2), torch.zeros(4, 2))  # 12 log 2, 12 * 4
-        (tensor(8.3178), tensor(48.))
+    The logarithms of two terms are summed in linear time (``softplus_pair_sum``), those of more block by block.
     """
-    return _plain_tied_sums(log_u, log_v) if plain_operations_wanted() else _TiedSums.apply(log_u, log_v)
-
-
-def _plain_tied_sums(log_u: Tensor, log_v: Tensor) -> tuple[Tensor, Tensor]:
-    sigma = log_u.exp() @ log_v.exp().T
-    return sigma.log().sum(), sigma.square().sum()
-
-
-class _TiedSums(torch.autograd.Function):
-    @staticmethod
-    def forward(ctx: Any, log_u: Tensor, log_v: Tensor) -> tuple[Tensor, Tensor]:
-        u, v = log_u.exp(), log_v.exp()
-        total, logs_u, logs_v = _log_sum(log_u, log_v, u, v)
-        gram_u, gram_v = u.T @ u, v.T @ v
-        squares_u, squares_v = (u @ gram_v).mul_(u), (v @ gram_u).mul_(v)
-        ctx.save_for_backward(log_u, log_v, logs_u, logs_v, squares_u, squares_v)
-        return total, (gram_u * gram_v).sum()
-
-    @staticmethod
-    def backward(ctx: Any, *grads: Tensor) -> tuple[Tensor | None, ...]:
-        log_u, log_v, logs_u, logs_v, squares_u, squares_v = ctx.saved_tensors
-        if torch.is_grad_enabled():
-            return gradients_by_autograd(_plain_tied_sums, [log_u, log_v], grads)
-        logs, twice = grads[0], 2 * grads[1]
-        return torch.addcmul(logs_u * logs, squares_u, twice), torch.addcmul(logs_v * logs, squares_v, twice)
+    u, v = log_u.exp(), log_v.exp()
+    total, of_u, of_v = _log_sum(log_u, log_v, u, v)
+    gram_u, gram_v = u.T @ u, v.T @ v
+    total = (total * by_log).add_(torch.sum(gram_u * gram_v), alpha=by_square)
+    of_u.mul_(by_log).addcmul_(u @ gram_v, u, value=2 * by_square)
+    of_v.mul_(by_log).addcmul_(v @ gram_u, v, value=2 * by_square)
+    return total, of_u, of_v
 
 
 def _log_sum(log_u: Tensor, log_v: Tensor, u: Tensor, v: Tensor) -> tuple[Tensor, Tensor, Tensor]:
@@ -118,11 +96,16 @@ def _log_sum(log_u: Tensor, log_v: Tensor, u: Tensor, v: Tensor) -> tuple[Tensor
         return n * log_u.sum() + m * log_v.sum(), torch.full_like(u, n), torch.full_like(v, m)
     if k == 2:
         # log(u1 v1 + u2 v2) = log u1 + log v1 + softplus(log u2 / u1 + log v2 / v1)
-        fast = softplus_pair_sum(log_u[:, 1] - log_u[:, 0], log_v[:, 1] - log_v[:, 0])
+        first, second = torch.cat([log_u, log_v]).unbind(1)
+        fast = softplus_pair_sum(second - first, m)
         if fast is not None:
-            total = fast[0] + n * log_u[:, 0].double().sum() + m * log_v[:, 0].double().sum()
-            by_row, by_column = (torch.stack([size - part, part], 1) for size, part in ((n, fast[1]), (m, fast[2])))
-            return total.to(u.dtype), by_row.to(u.dtype), by_column.to(u.dtype)
+            total, slopes = fast
+            for logs, pairs in ((first[:m], n), (first[m:], m)):
+                total.add_(logs.sum(dtype=torch.float64), alpha=pairs)
+            gradients = torch.stack([-slopes, slopes], 1)
+            gradients[:m, 0] += n
+            gradients[m:, 0] += m
+            return total.to(u.dtype), *gradients.to(u.dtype).split([m, n])
     columns, others = v.T.contiguous(), v[:, :-1].contiguous()
     total, rows, by_column = u.new_zeros(()), [], torch.zeros_like(others)
     for part in u.split(max(1, BLOCK // n)):

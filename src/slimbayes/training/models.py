@@ -10,7 +10,6 @@ from torch import nn
 import slimbayes as sb
 from slimbayes._checks import check_choice
 from slimbayes.data.dataset import Task
-from slimbayes.likelihoods import get_likelihood
 from slimbayes.model import BayesianModel
 from slimbayes.objective import ELBO
 from slimbayes.schedules import Schedule
@@ -54,8 +53,6 @@ def build_objective(config: TrainConfig, model: BayesianModel, task: Task, num_d
         steps: Optimiser steps of the whole run.
     """
     likelihood: Any = task.likelihood if config.likelihood is None else config.likelihood
-    if isinstance(likelihood, dict):
-        likelihood = get_likelihood(likelihood)
     beta = annealing(config.annealing, steps)
     return ELBO(model, num_data, likelihood, config.objective, beta, config.member_kl)
 

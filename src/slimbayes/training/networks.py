@@ -19,7 +19,7 @@ from slimbayes.training.config import Net
 __all__ = ["NETWORKS", "build_network"]
 
 
-def _image(task: Task) -> dict[str, int]:
+def _image(task: Task) -> dict[str, Any]:
     if len(task.input_shape) != 3:
         raise ValueError(
             f"Expected `net.name` to fit inputs of shape {task.input_shape}, but got one for images. Use mlp."

@@ -63,6 +63,8 @@ def with_overrides(content: Mapping[str, Any], overrides: Iterable[str]) -> dict
 def _set(content: dict[str, Any], path: Sequence[str], value: Any) -> None:
     for step in path[:-1]:
         inner = content.get(step)
+        if inner is not None and not isinstance(inner, (str, Mapping)):
+            raise ValueError(f"{'.'.join(path)}: `{step}` is {inner!r} and has no keys of its own.")
         content[step] = {"name": inner} if isinstance(inner, str) else dict(inner or {})
         content = content[step]
     content[path[-1]] = value

@@ -2,6 +2,7 @@
 
 import math
 from functools import partial
+from typing import Any
 
 import torch
 from torch.optim import Optimizer
@@ -10,7 +11,7 @@ from torch.optim.lr_scheduler import LambdaLR
 from slimbayes.model import BayesianModel
 from slimbayes.training.config import Optimiser, Schedule
 
-__all__ = ["build_optimiser", "build_schedule", "rate"]
+__all__ = ["build_optimiser", "build_schedule", "rate", "restore_schedule"]
 
 
 def build_optimiser(config: Optimiser, model: BayesianModel) -> Optimizer:
@@ -54,3 +55,15 @@ def rate(step: int, config: Schedule, steps_per_epoch: int, steps: int) -> float
         share = min(1.0, (step - warmup) / max(1, steps - warmup))
         value *= config.final + (1 - config.final) * 0.5 * (1 + math.cos(math.pi * share))
     return value
+
+
+def restore_schedule(schedule: LambdaLR, state: dict[str, Any]) -> None:
+    """Take up where ``state`` left off, with the rates of this schedule: it may be longer than the one of ``state``."""
+    schedule.load_state_dict(state)
+    rates = [
+        base * multiple(schedule.last_epoch)
+        for base, multiple in zip(schedule.base_lrs, schedule.lr_lambdas, strict=True)
+    ]
+    for group, own in zip(schedule.optimizer.param_groups, rates, strict=True):
+        group["lr"] = own
+    schedule._last_lr = rates

@@ -1,0 +1,33 @@
+"""Where commands write and how they show progress."""
+
+import os
+import sys
+from collections.abc import Callable
+from pathlib import Path
+
+from tqdm import tqdm
+
+__all__ = ["check_out", "progress_bar"]
+
+
+def check_out(out: Path, example: str) -> None:
+    """Raise if results cannot be written there, before any time is spent on them."""
+    if out.is_dir():
+        raise IsADirectoryError(f"--out {out} is a folder; give a file, such as {out / example}")
+    out.parent.mkdir(parents=True, exist_ok=True)
+    if not os.access(out.parent, os.W_OK):
+        raise PermissionError(f"{out.parent} is not writable")
+
+
+def progress_bar(doing: str, unit: str) -> Callable[[int, int], None]:
+    """Return a progress callback: a bar on a terminal, silence elsewhere."""
+    bar = tqdm(file=sys.stderr, disable=not sys.stderr.isatty(), desc=doing, unit=unit, leave=False)
+
+    def report(done: int, total: int) -> None:
+        bar.total = total
+        bar.update(done - bar.n)
+        bar.refresh()
+        if done >= total:
+            bar.close()
+
+    return report

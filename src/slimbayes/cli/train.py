@@ -1,0 +1,132 @@
+"""``slimbayes train``."""
+
+import json
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from slimbayes.cli.errors import errors_of
+from slimbayes.cli.output import progress_bar
+
+if TYPE_CHECKING:
+    from slimbayes.training.config import TrainConfig
+
+__all__ = ["train"]
+
+
+def train(
+    config: Annotated[Path, typer.Argument(help="A configuration or a grid, in YAML.", show_default=False)],
+    overrides: Annotated[
+        list[str] | None,
+        typer.Argument(metavar="[KEY=VALUE]...", help="Changes to it, such as optimiser.lr=0.01 or method=k_tied."),
+    ] = None,
+    out: Annotated[
+        Path | None,
+        typer.Option(help="Folder to write to; by default runs/DATA-NET-METHOD-seedSEED, or runs/GRID for GRID.yaml."),
+    ] = None,
+    resume: Annotated[bool, typer.Option("--resume", help="Continue from the last complete epoch.")] = False,
+    print_config: Annotated[
+        bool, typer.Option("--print-config", help="Show the effective configuration, and stop.")
+    ] = False,
+    data_dir: Annotated[
+        Path | None, typer.Option(help="Where the data sets are; $SLIMBAYES_DATA if not given.")
+    ] = None,
+    on: Annotated[str, typer.Option(help="Where a grid runs: local, or ray for a Ray cluster.")] = "local",
+    workers: Annotated[
+        int | None, typer.Option(min=1, help="Runs of a grid side by side, one thread each; all cores if not given.")
+    ] = None,
+    as_json: Annotated[bool, typer.Option("--json", help="Print the result as JSON.")] = False,
+    quiet: Annotated[bool, typer.Option("--quiet", "-q", help="Show no progress.")] = False,
+) -> None:
+    """Train a model, or a grid of models, from a configuration.
+
+    A first configuration, which needs no files:
+
+        data: digits
+        net: {name: mlp, hidden: [100, 100]}
+        method: {name: rank1, members: 4}
+        epochs: 20
+
+    The folder gets config.yaml, run.json (commit, versions, hardware,
+    seed), metrics.jsonl, checkpoints/ and result.json. A run that was
+    interrupted in any way goes on with --resume.
+
+    A grid has the keys base, methods, seeds and overrides; its cells run
+    side by side, finished ones are not run again, others go on.
+
+    On several processes or machines: torchrun --nproc-per-node 4 -m
+    slimbayes train config.yaml
+
+    Example: slimbayes train config.yaml method=k_tied epochs=5 --out runs/a
+    """
+    with errors_of("train"):
+        from slimbayes.training.parsing import read_yaml, with_overrides
+
+        content = read_yaml(config)
+        if data_dir is not None:
+            overrides = [*(overrides or ()), f"data.folder={json.dumps(str(data_dir))}"]
+        from slimbayes.training.grid import is_grid
+
+        if is_grid(content):
+            _grid(config, overrides or [], out, on, workers, print_config, as_json, quiet)
+            return
+        content = with_overrides(content, overrides or ())
+        _single(content, out, resume, print_config, as_json, quiet)
+
+
+def _single(
+    content: dict[str, Any], out: Path | None, resume: bool, print_config: bool, as_json: bool, quiet: bool
+) -> None:
+    from slimbayes.training.parsing import as_yaml, parse_config
+
+    parsed: TrainConfig = parse_config(content)
+    if print_config:
+        print(json.dumps(parsed.as_json(), indent=2) if as_json else as_yaml(parsed.as_json()), end="")
+        return
+    from slimbayes.training import fit
+    from slimbayes.training.meter import NonFiniteLoss
+
+    try:
+        run = fit(parsed, out, resume=resume, quiet=quiet)
+    except NonFiniteLoss as error:
+        typer.secho(f"slimbayes train: {error}", fg="red", err=True)
+        raise typer.Exit(3) from error
+    result = run.result or {}
+    if as_json:
+        print(json.dumps({"folder": str(run.folder), **result}, indent=2))
+        return
+    for part in ("validation", "test"):
+        if result.get(part):
+            print(f"{part}: " + ", ".join(f"{name} {value:.4f}" for name, value in result[part].items()))
+    print(f"{run.folder}: best {result['best']}, {result['parameters']:,} parameters, {result['seconds']:.0f} s")
+
+
+def _grid(
+    config: Path,
+    overrides: list[str],
+    out: Path | None,
+    on: str,
+    workers: int | None,
+    print_config: bool,
+    as_json: bool,
+    quiet: bool,
+) -> None:
+    from slimbayes.training.cells import cells_of
+    from slimbayes.training.grid import run_grid
+    from slimbayes.training.grid_file import read_grid
+    from slimbayes.training.parsing import as_yaml
+
+    if print_config:
+        cells = {cell.name: cell.config.as_json() for cell in cells_of(read_grid(config, overrides))}
+        print(json.dumps(cells, indent=2) if as_json else as_yaml(cells), end="")
+        return
+    folder = Path("runs") / config.stem if out is None else out
+    progress = None if quiet else progress_bar("grid", "run")
+    table = run_grid(config, folder, overrides=overrides, on=on, workers=workers, progress=progress, quiet=quiet)
+    print(json.dumps(table.as_json(), indent=2) if as_json else table)
+    if not quiet:
+        print(f"All cells: {folder}/results.csv", file=sys.stderr)
+    if table.failed:
+        raise typer.Exit(1)

@@ -1,0 +1,166 @@
+"""Checkpoints that are whole or not there: the last one and the best one by validation NLL.
+
+A run folder has ``checkpoints/index.json``, which names the two; each is a folder that appears under its name only
+when every file in it is on the disk. Killed at any moment, a run finds the last complete epoch.
+"""
+
+import json
+import os
+import random
+import shutil
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import numpy as np
+import torch
+from safetensors import SafetensorError
+from torch import Tensor
+
+from slimbayes.files import replacing
+from slimbayes.model import BayesianModel
+
+__all__ = ["Checkpoints", "Index", "random_state", "restore_random_state"]
+
+STATE = "state.pt"
+
+
+class Index(NamedTuple):
+    """Which checkpoints there are.
+
+    Attributes:
+        last: Name of the latest one.
+        best: Name of the one with the lowest validation NLL; the latest one if nothing is validated.
+        epoch: Epochs that the latest one has behind it.
+        nll: The lowest validation NLL.
+    """
+
+    last: str
+    best: str
+    epoch: int
+    nll: float | None = None
+
+
+class Checkpoints:
+    """The checkpoints of one run.
+
+    Args:
+        folder: Their folder, ``RUN/checkpoints``.
+    """
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+
+    def index(self) -> Index | None:
+        """Return which checkpoints there are, or None if there is none yet."""
+        path = self.folder / "index.json"
+        return Index(**json.loads(path.read_text())) if path.is_file() else None
+
+    def path(self, which: str = "best") -> Path:
+        """Return the folder of the ``"best"`` or the ``"last"`` checkpoint."""
+        index = self.index()
+        if index is None:
+            raise FileNotFoundError(f"There is no checkpoint in {self.folder}: no epoch has been completed yet.")
+        return self.folder / getattr(index, which)
+
+    def save(self, model: BayesianModel, state: dict[str, Any], epoch: int, nll: float | None) -> Index:
+        """Write a checkpoint, then the index, then remove what the index no longer names.
+
+        Args:
+            model: Its weights.
+            state: Tensors and plain values: optimiser, schedule, generators.
+            epoch: Epochs completed.
+            nll: On the validation examples; None if they were not scored.
+        """
+        name, before = f"epoch-{epoch:05d}", self.index()
+        if before is None or before.nll is None or (nll is not None and nll < before.nll):
+            index = Index(name, name, epoch, nll)
+        else:
+            index = Index(name, before.best, epoch, before.nll)
+        try:
+            self._write(name, model, state)
+            self._write_index(index)
+        except (OSError, RuntimeError, SafetensorError) as error:  # torch and safetensors have errors of their own
+            self.clean(self.index())
+            raise OSError(f"Cannot write {self.folder / name}: {error}. {self.last_good()}") from error
+        self.clean(index)
+        return index
+
+    def _write(self, name: str, model: BayesianModel, state: dict[str, Any]) -> None:
+        draft = self.folder / f".{name}"
+        for stale in (draft, self.folder / name):  # left by a run that was killed here
+            shutil.rmtree(stale, ignore_errors=True)
+        draft.mkdir(parents=True)
+        model.save_pretrained(draft)
+        torch.save(state, draft / STATE)
+        for path in (*draft.iterdir(), draft):
+            _to_disk(path)
+        os.rename(draft, self.folder / name)
+
+    def _write_index(self, index: Index) -> None:
+        with replacing(self.folder / "index.json") as (temporary,):
+            temporary.write_text(json.dumps(index._asdict(), indent=2) + "\n")
+            _to_disk(temporary)
+        _to_disk(self.folder)
+
+    def last_good(self) -> str:
+        """Return a sentence that names the last checkpoint."""
+        index = self.index()
+        if index is None:
+            return "No checkpoint has been written yet."
+        return f"The last good checkpoint is {self.folder / index.last} (epoch {index.epoch})."
+
+    def clean(self, index: Index | None) -> None:
+        """Remove drafts and checkpoints that the index does not name."""
+        kept = {"index.json"} if index is None else {"index.json", index.last, index.best}
+        for path in self.folder.iterdir() if self.folder.is_dir() else ():
+            if path.name not in kept:
+                shutil.rmtree(path, ignore_errors=True) if path.is_dir() else path.unlink(missing_ok=True)
+
+    def state(self) -> dict[str, Any]:
+        """Return the state that was stored with the last checkpoint."""
+        return torch.load(self.path("last") / STATE, "cpu", weights_only=True)
+
+
+def _to_disk(path: Path) -> None:
+    descriptor = os.open(path, os.O_RDONLY)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)
+
+
+def random_state() -> dict[str, Any]:
+    """Return the states of Python's, NumPy's and torch's global generators, as tensors and plain values.
+
+    Example:
+        >>> state = random_state()
+        >>> drawn = torch.rand(3)
+        >>> restore_random_state(state)
+        >>> torch.equal(torch.rand(3), drawn)
+        True
+    """
+    version, words, gauss = random.getstate()
+    name, keys, place, has_gauss, cached = np.random.get_state()  # noqa: NPY002
+    state: dict[str, Any] = {
+        "python": [version, list(words), gauss],
+        "numpy": [str(name), torch.from_numpy(np.asarray(keys).astype(np.int64)), place, has_gauss, cached],
+        "torch": torch.get_rng_state(),
+    }
+    if torch.cuda.is_available():
+        state["cuda"] = torch.cuda.get_rng_state()
+    return state
+
+
+def restore_random_state(state: dict[str, Any]) -> None:
+    """Set the global generators."""
+    version, words, gauss = state["python"]
+    random.setstate((version, tuple(words), gauss))
+    name, keys, place, has_gauss, cached = state["numpy"]
+    np.random.set_state((name, _words(keys), place, has_gauss, cached))  # noqa: NPY002
+    torch.set_rng_state(state["torch"])
+    if "cuda" in state and torch.cuda.is_available():
+        torch.cuda.set_rng_state(state["cuda"])
+
+
+def _words(keys: Tensor) -> Any:
+    return keys.numpy().astype(np.uint32)

@@ -1,0 +1,102 @@
+"""From a configuration to a trained model in a folder."""
+
+import os
+from collections.abc import Iterator, Mapping
+from contextlib import closing, contextmanager
+from importlib.util import find_spec
+from pathlib import Path
+from typing import Any
+
+import torch
+from accelerate import Accelerator
+from accelerate.state import AcceleratorState, GradientState
+from accelerate.utils import GradientAccumulationPlugin
+
+from slimbayes.training.config import TrainConfig
+from slimbayes.training.parsing import load_config, parse_config
+from slimbayes.training.run import Run
+from slimbayes.training.trainer import Trainer
+
+__all__ = ["accelerating", "default_folder", "fit"]
+
+PRECISIONS = {"fp32": "no", "bf16": "bf16", "fp16": "fp16"}
+
+
+def fit(
+    config: TrainConfig | Mapping[str, Any] | str | os.PathLike[str],
+    folder: str | os.PathLike[str] | None = None,
+    *,
+    resume: bool = False,
+    quiet: bool = False,
+) -> Run:
+    """Train a model as a configuration says, and write everything to a folder.
+
+    Under ``torchrun`` or ``accelerate launch`` the processes share each step's examples. Every process draws its own
+    noise, gradients are averaged, and the KL counts once. Only the first one writes; all must see the folder.
+
+    Args:
+        config: A ``TrainConfig``, its keys and values, or a YAML file.
+        folder: Where to write; ``runs/DATA-NET-METHOD-seedSEED`` by default.
+        resume: Continue what the folder holds, from its last complete epoch. On the same hardware the weights end up
+            as if the run had not been interrupted, bit by bit.
+        quiet: Show no progress.
+
+    Returns:
+        The run: ``run.model()``, ``run.result``, ``run.metrics``.
+
+    Example:
+        >>> import tempfile
+        >>> with tempfile.TemporaryDirectory() as folder:
+        ...     run = fit({"data": "digits", "net": {"name": "mlp", "hidden": [32]}, "epochs": 2}, folder, quiet=True)
+        ...     run.result["epochs"], sorted(run.result["test"])
+        (2, ['accuracy', 'ece', 'nll'])
+    """
+    if isinstance(config, (str, os.PathLike)):
+        config = load_config(Path(config))
+    elif not isinstance(config, TrainConfig):
+        config = parse_config(config)
+    run = Run(default_folder(config) if folder is None else folder)
+    if run.exists() and not resume:
+        raise FileExistsError(f"{run.folder} holds a run already. Continue it with resume (--resume), or give another.")
+    if run.exists():
+        run.check_same(config)
+        if run.result is not None and run.result["length"] == {"epochs": config.epochs, "steps": config.steps}:
+            return run
+    with (
+        accelerating(config, run.folder) as accelerator,
+        closing(Trainer(config, run, accelerator, quiet)) as trainer,
+    ):
+        trainer.train()
+    return run
+
+
+def default_folder(config: TrainConfig) -> Path:
+    """Return where a run goes if nobody says where."""
+    net = config.net.name.rpartition(":")[2]
+    return Path("runs") / f"{config.data.name}-{net}-{config.method.name}-seed{config.seed}"
+
+
+@contextmanager
+def accelerating(config: TrainConfig, folder: Path) -> Iterator[Accelerator]:
+    """Yield an accelerator; afterwards the next run in this process may choose its precision anew."""
+    for tracker in config.trackers:
+        if find_spec(tracker) is None:
+            raise ImportError(f"trackers: {tracker} is not installed. Run: pip install {tracker}")
+    accelerator = None
+    try:
+        accelerator = Accelerator(
+            mixed_precision=PRECISIONS[config.precision],
+            # A plugin, because a launcher's environment would override a plain number.
+            gradient_accumulation_plugin=GradientAccumulationPlugin(config.accumulate, sync_with_dataloader=False),
+            cpu=config.device == "cpu" or not torch.cuda.is_available(),
+            log_with=config.trackers or None,
+            project_dir=str(folder) if config.trackers else None,
+        )
+        yield accelerator
+    finally:
+        if accelerator is not None:
+            for tracker in accelerator.trackers:  # end_training would also end the group of processes
+                tracker.finish()
+        distributed = torch.distributed.is_available() and torch.distributed.is_initialized()
+        AcceleratorState._reset_state(reset_partial_state=not distributed)
+        GradientState._reset_state()

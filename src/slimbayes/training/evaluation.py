@@ -1,0 +1,80 @@
+"""Scores of a model on examples, block by block, over all processes."""
+
+import math
+from typing import Any
+
+import torch
+from accelerate import Accelerator
+from accelerate.utils import gather_object
+
+from slimbayes.data.dataset import DataSet, ExampleSource
+from slimbayes.likelihoods import Gaussian
+from slimbayes.metrics.classification import expected_calibration_error
+from slimbayes.model import BayesianModel
+from slimbayes.prediction import Prediction
+from slimbayes.training.batches import blocks
+from slimbayes.training.config import Evaluation
+from slimbayes.training.seeds import Purpose, mix
+
+__all__ = ["evaluate"]
+
+#: Examples whose predictions are in memory at once.
+BLOCK = 2048
+
+
+def evaluate(
+    model: BayesianModel,
+    examples: ExampleSource,
+    data: DataSet,
+    config: Evaluation,
+    seed: int,
+    accelerator: Accelerator | None = None,
+) -> dict[str, float]:
+    """Return the mixture's NLL with accuracy and ECE, or with the RMSE for a regression, in the targets' own units.
+
+    An example's NLL sums over its targets, if it has several; the others are means over all of them.
+
+    Neither the model's mode nor the global generators are changed.
+
+    Args:
+        model: The model, not wrapped.
+        examples: What to score on.
+        data: Where they come from.
+        config: Draws and batch size.
+        seed: Of the draws.
+        accelerator: Shares the examples out among its processes; None for one process.
+    """
+    rank, processes = (0, 1) if accelerator is None else (accelerator.process_index, accelerator.num_processes)
+    rows: list[Any] = []
+    for number, (inputs, targets) in enumerate(blocks(examples, data.preparation, BLOCK, rank, processes)):
+        inputs = tuple(x.to(model.device) for x in inputs)
+        prediction = model.predict(
+            *inputs,
+            samples=config.samples,
+            batch_size=config.batch_size,
+            seed=mix(seed, Purpose.EVALUATION, rank, number),
+        )
+        rows.append(_figures(prediction, targets.to(model.device)).cpu())
+    own = torch.cat(rows) if rows else torch.zeros(0, 3)
+    parts = gather_object([own]) if processes > 1 else [own]
+    nll, first, second = torch.cat(parts).double().unbind(1)
+    if isinstance(model.likelihood, Gaussian):
+        std, each = data.task.target_std, second.mean().item()  # numbers in a target
+        return {"nll": nll.mean().item() + each * math.log(std), "rmse": std * first.mean().sqrt().item()}
+    confidence, right = first, second
+    # As two classes, the likelier of which is right or wrong, the calibration error is the same.
+    ece = expected_calibration_error(
+        torch.stack([confidence, torch.zeros_like(confidence)], 1), right.logical_not().long()
+    )
+    return {"nll": nll.mean().item(), "accuracy": right.mean().item(), "ece": ece.item()}
+
+
+def _figures(prediction: Prediction, targets: torch.Tensor) -> torch.Tensor:
+    """Return what the scores need of each example: ``(batch, 3)``, or ``(batch * labels, 3)`` for several labels."""
+    nll = -prediction.log_likelihood(targets)
+    if isinstance(prediction.likelihood, Gaussian):
+        errors = (prediction.mean.view_as(targets) - targets).square().view(len(nll), -1)
+        return torch.stack([nll, errors.mean(1), torch.full_like(nll, errors.shape[1])], 1)
+    right = (prediction.label == targets.long()).to(nll.dtype)
+    each = right[0].numel()  # labels of one example; all have its NLL, which sums over them
+    return torch.stack([nll.repeat_interleave(each), prediction.confidence.flatten(), right.flatten()], 1)

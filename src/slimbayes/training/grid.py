@@ -1,0 +1,136 @@
+"""Grids of runs, on this machine or on a Ray cluster. `slimbayes.training.grid_file` says what a grid's file holds."""
+
+import os
+import sys
+from collections.abc import Callable, Iterable, Mapping
+from contextlib import closing
+from pathlib import Path
+from typing import Any
+
+from slimbayes._checks import check_choice, check_count
+from slimbayes.training.cells import Cell, cells_of
+from slimbayes.training.grid_file import is_grid, read_grid
+from slimbayes.training.grid_table import GridTable
+from slimbayes.training.local import run_locally
+from slimbayes.training.on_ray import import_ray, run_on_ray
+from slimbayes.training.run import Run
+
+__all__ = ["is_grid", "run_grid"]
+
+
+def run_grid(
+    grid: Mapping[str, Any] | str | os.PathLike[str],
+    out: str | os.PathLike[str],
+    *,
+    overrides: Iterable[str] = (),
+    on: str = "local",
+    workers: int | None = None,
+    address: str | None = None,
+    progress: Callable[[int, int], None] | None = None,
+    quiet: bool = False,
+) -> GridTable:
+    """Train every cell of a grid, and write one table of results.
+
+    Called again for the same folder, it leaves finished cells alone and continues the others from their last
+    checkpoints. A cell that fails does not stop the rest; its output is in ``OUT/<cell>/log.txt``.
+
+    Args:
+        grid: A YAML file, or its keys and values.
+        out: Where to write: a run folder for each cell, and ``results.json``, ``results.csv`` and ``results.md``,
+            which are brought up to date whenever a cell is done. On a cluster, all machines must share it.
+        overrides: Changes in words, such as ``seeds=5``, or ``epochs=3`` for the base of all cells.
+        on: ``"local"`` for processes on this machine, with one thread each; ``"ray"`` for a Ray cluster (extra
+            ``cluster``), where a cell whose worker dies is continued by another one.
+        workers: Cells side by side; by default as many as there are cores.
+        address: Of the Ray cluster; by default ``$RAY_ADDRESS``, else an instance on this machine is started.
+        progress: Called with the number of cells that are done and of all.
+        quiet: Say nothing; otherwise there is a line for each cell where there is no terminal.
+
+    Returns:
+        The table: ``print(table)``, ``table.rows``, ``table.failed``.
+
+    Example:
+        >>> import tempfile
+        >>> base = {"data": "digits", "net": {"name": "mlp", "hidden": [8]}, "epochs": 1}
+        >>> with tempfile.TemporaryDirectory() as out:
+        ...     table = run_grid({"base": base, "methods": ["deterministic"]}, out, quiet=True)
+        >>> [(name, row["status"]) for name, row in table.rows.items()]
+        [('deterministic-seed0', 'finished')]
+    """
+    check_choice("on", on, ["local", "ray"])
+    if workers is not None:
+        check_count("workers", workers)
+    if on == "ray":
+        import_ray()
+    folder = Path(out).resolve()
+    cells = cells_of(read_grid(grid, overrides))
+    finished = _finished(cells, folder)
+    table = GridTable(folder, cells)
+    folders = []
+    for cell in cells:
+        if cell.name in finished:
+            table.set_finished(cell.name)
+        else:
+            folders.append(folder / cell.name)
+            folders[-1].mkdir(parents=True, exist_ok=True)
+            Run(folders[-1]).store_config(cell.config)
+    table.write()
+    tell = _Teller(len(cells), len(finished), progress, quiet)
+    outcomes = run_on_ray(folders, workers, address) if on == "ray" else run_locally(folders, workers or _cores())
+    with closing(outcomes):
+        for done, error in outcomes:
+            if error is None:
+                table.set_finished(done.name)
+            else:
+                table.set_failed(done.name, error)
+            table.write()
+            tell(table.rows[done.name])
+    return table
+
+
+def _cores() -> int:
+    return os.cpu_count() or 1
+
+
+def _finished(cells: list[Cell], folder: Path) -> set[str]:
+    """Return the cells that are not to be run again; raise if the folder holds other runs under their names."""
+    finished, faults = set(), []
+    for cell in cells:
+        run = Run(folder / cell.name)
+        if run.result is None and run.checkpoints.index() is None:
+            continue  # it may have failed for a fault that the grid no longer has
+        before, now = ({"epochs": one.epochs, "steps": one.steps} for one in (run.config, cell.config))
+        try:
+            run.check_same(cell.config)
+            if before != now:  # a run that is made longer is not what a fresh one would have been
+                raise ValueError(f"The run in {run.folder} was started with another length: {before}, now {now}.")
+        except ValueError as error:
+            faults.append(f"{cell.name}: {error}")
+        if run.result is not None and run.result["length"] == now:
+            finished.add(cell.name)
+    if faults:
+        advice = "Give another folder for the grid, or remove the folders of these cells."
+        raise ValueError("\n  ".join(["Nothing was run, since stored cells differ from the grid:", *faults, advice]))
+    return finished
+
+
+class _Teller:
+    """Says how far the grid is: by the callback, and by a line for each cell where there is no terminal."""
+
+    def __init__(self, total: int, done: int, progress: Callable[[int, int], None] | None, quiet: bool) -> None:
+        self.total, self.done, self.progress = total, done, progress
+        self.lines = not quiet and not sys.stderr.isatty()
+        if self.lines and done:
+            print(f"{done} of {total} cells are finished already", file=sys.stderr, flush=True)
+        self._report()
+
+    def __call__(self, row: dict[str, Any]) -> None:
+        self.done += 1
+        if self.lines:
+            how = f"{row['seconds']:.1f} s" if row["error"] is None else f"{row['error']} (log: {row['log']})"
+            print(f"{self.done}/{self.total} {row['folder']} {row['status']}: {how}", file=sys.stderr, flush=True)
+        self._report()
+
+    def _report(self) -> None:
+        if self.progress is not None:
+            self.progress(self.done, self.total)

@@ -1,0 +1,84 @@
+"""The inner loop: one optimiser step after another."""
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from accelerate import Accelerator
+from accelerate.utils import DistributedType
+from torch import Tensor
+from torch.optim.lr_scheduler import LambdaLR
+
+from slimbayes.likelihoods import Likelihood
+from slimbayes.objective import ELBO
+from slimbayes.training.batches import Part
+from slimbayes.training.meter import Meter, correct
+from slimbayes.tree import output_tensor
+
+__all__ = ["Loop"]
+
+
+@dataclass
+class Loop:
+    """Trains a model that Accelerate has prepared.
+
+    Attributes:
+        accelerator: Devices, precision, accumulation, processes.
+        model: The prepared model.
+        elbo: The objective, on the bare model.
+        optimiser: The prepared optimiser.
+        schedule: Its learning rates.
+        clip_norm: Bound of the gradients' norm, or None.
+        channels_last: Turn images into that layout.
+    """
+
+    accelerator: Accelerator
+    model: Any
+    elbo: ELBO
+    optimiser: Any
+    schedule: LambdaLR
+    clip_norm: float | None = None
+    channels_last: bool = False
+
+    def step(self, parts: Iterable[Part], meter: Meter) -> int:
+        """Do one optimiser step on this process's parts of its examples; return their number."""
+        examples = 0
+        for part in parts:
+            with self.accelerator.accumulate(self.model):
+                self._part(part, meter)
+            examples += len(part.targets)
+        self.elbo.step()
+        self.schedule.step()
+        return examples
+
+    def _part(self, part: Part, meter: Meter) -> None:
+        device = self.accelerator.device
+        targets = part.targets.to(device, non_blocking=True)
+        outputs = self.model(*(self._placed(x, device) for x in part.inputs))
+        terms = self.elbo.terms(outputs, targets)
+        loss = terms.loss
+        if part.weight != 1:
+            loss = part.weight * terms.nll + terms.beta / self.elbo.num_data * terms.kl
+        likelihood = self.elbo.likelihood
+        right = None
+        if isinstance(likelihood, Likelihood):
+            right = correct(likelihood, output_tensor(outputs).detach(), targets)
+        meter.add(self.elbo.steps + 1, terms.nll, terms.kl, terms.beta, terms.loss, right, len(targets))
+        self.accelerator.backward(loss)
+        if self.clip_norm is not None and self.accelerator.sync_gradients:
+            self.accelerator.clip_grad_norm_(self.model.parameters(), self.clip_norm)
+        self._update()
+
+    def _update(self) -> None:
+        if self.accelerator.scaler is not None or self.accelerator.distributed_type == DistributedType.XLA:
+            self.optimiser.step()
+            self.optimiser.zero_grad()
+        elif self.accelerator.sync_gradients:
+            # Accelerate's own step does no more than this here, but searches the disk for a package each time.
+            self.optimiser.optimizer.step()
+            self.optimiser.optimizer.zero_grad()
+
+    def _placed(self, x: Tensor, device: torch.device) -> Tensor:
+        layout = torch.channels_last if self.channels_last and x.dim() == 4 else torch.preserve_format
+        return x.to(device, non_blocking=True, memory_format=layout)

@@ -1,0 +1,168 @@
+"""A run's folder: what was asked for, what it depended on, what came out.
+
+======================  =======================================================================
+``config.yaml``         the effective configuration
+``run.json``            seed, commit, versions, hardware, parameters, the task and its preparation
+``metrics.jsonl``       a line every few steps and every epoch
+``checkpoints/``        the best and the last model, each a folder that ``sb.load`` reads
+``result.json``         written when the run is finished: the scores
+======================  =======================================================================
+"""
+
+import json
+import os
+import re
+import shutil
+from dataclasses import asdict
+from functools import cached_property
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from slimbayes.data.dataset import Task
+from slimbayes.data.preparation import Preparation, get_preparation
+from slimbayes.files import replacing, write_json
+from slimbayes.model import BayesianModel
+from slimbayes.pretrained import load
+from slimbayes.training.checkpoints import Checkpoints
+from slimbayes.training.config import TrainConfig
+from slimbayes.training.networks import build_network
+from slimbayes.training.parsing import as_yaml, parse_config, read_yaml
+
+__all__ = ["Run"]
+
+#: What may differ between a run and its continuation.
+FREE = {"epochs", "steps", "log_every", "trackers", "data.workers", "data.folder", "evaluation.batch_size"}
+
+
+class Run:
+    """A finished or unfinished run.
+
+    Args:
+        folder: Its folder.
+    """
+
+    def __init__(self, folder: str | os.PathLike[str]) -> None:
+        self.folder = Path(folder)
+        self.checkpoints = Checkpoints(self.folder / "checkpoints")
+
+    @classmethod
+    def open(cls, folder: str | os.PathLike[str]) -> "Run":
+        """Return the run in a folder, or raise if there is none."""
+        run = cls(folder)
+        if not run.exists():
+            raise FileNotFoundError(f"There is no run in {run.folder}. Give a folder that `slimbayes train` wrote.")
+        return run
+
+    def exists(self) -> bool:
+        """Tell whether the folder holds a run."""
+        return (self.folder / "config.yaml").is_file()
+
+    @cached_property
+    def config(self) -> TrainConfig:
+        """The effective configuration."""
+        return parse_config(read_yaml(self.folder / "config.yaml"))
+
+    @cached_property
+    def about(self) -> dict[str, Any]:
+        """What ``run.json`` holds."""
+        return json.loads((self.folder / "run.json").read_text())
+
+    @property
+    def task(self) -> Task:
+        """What is predicted."""
+        stored = self.about["task"]
+        classes = None if stored["classes"] is None else tuple(stored["classes"])
+        return Task(**{**stored, "input_shape": tuple(stored["input_shape"]), "classes": classes})
+
+    @property
+    def preparation(self) -> Preparation:
+        """How raw inputs become the network's."""
+        return get_preparation(self.about["preparation"])
+
+    @property
+    def result(self) -> dict[str, Any] | None:
+        """The scores, or None if the run is not finished."""
+        path = self.folder / "result.json"
+        return json.loads(path.read_text()) if path.is_file() else None
+
+    @property
+    def metrics(self) -> list[dict[str, Any]]:
+        """The lines of ``metrics.jsonl``; one that was cut off while being written is left out."""
+        path = self.folder / "metrics.jsonl"
+        lines = path.read_text().splitlines(keepends=True) if path.is_file() else []
+        return [json.loads(line) for line in lines if line.endswith("\n")]
+
+    def model(self, which: str = "best") -> BayesianModel:
+        """Return the ``"best"`` or the ``"last"`` model, in evaluation mode."""
+        checkpoint = self.checkpoints.path(which)
+        return load(checkpoint, self.network()).eval()
+
+    def network(self) -> torch.nn.Module:
+        """Return the plain network as it was before training; the global generators are left alone."""
+        with torch.random.fork_rng():
+            torch.manual_seed(self.config.seed)
+            # A checkpoint has all weights, unless the base was frozen.
+            frozen = self.config.method.options.get("freeze_base", False)
+            net = self.config.net if frozen else self.config.net.model_copy(update={"weights": None})
+            return build_network(net, self.task)
+
+    # ------------------------------------------------------------------ writing
+
+    def begin(self, about: dict[str, Any], task: Task, preparation: Preparation) -> None:
+        """Write what the run starts from."""
+        write_json(self.folder / "run.json", {**about, "task": asdict(task), "preparation": preparation.spec()})
+        self.__dict__.pop("about", None)
+
+    def store_config(self, config: TrainConfig) -> None:
+        """Write the effective configuration; from now on the folder holds a run."""
+        with replacing(self.folder / "config.yaml") as (temporary,):
+            temporary.write_text(as_yaml(config.as_json()))
+        self.__dict__.pop("config", None)
+
+    def check_same(self, config: TrainConfig) -> None:
+        """Raise unless a run can be continued under this configuration."""
+        before, now = _flat(self.config.as_json()), _flat(config.as_json())
+        keys = sorted(key for key in before.keys() | now.keys() if key not in FREE and before.get(key) != now.get(key))
+        if keys:
+            changes = "; ".join(f"{key} was {before.get(key)!r}, now {now.get(key)!r}" for key in keys[:5])
+            raise ValueError(
+                f"The run in {self.folder} was started with another configuration: {changes}. Continue it with the "
+                "same, or give another folder."
+            )
+
+    def check_writable(self, size: int) -> None:
+        """Raise unless the folder can be written to and has room for three checkpoints of ``size`` bytes."""
+        try:
+            self.folder.mkdir(parents=True, exist_ok=True)
+            probe = self.folder / f".probe.{os.getpid()}"
+            probe.write_bytes(b"slimbayes")
+            probe.unlink()
+        except OSError as error:
+            raise OSError(f"Cannot write to {self.folder}: {error.strerror or error}. Give another folder.") from error
+        free = shutil.disk_usage(self.folder).free
+        if free < 3 * size:
+            raise OSError(
+                f"The disk of {self.folder} has {free / 2**20:.0f} MiB left, but three checkpoints of this model need "
+                f"{3 * size / 2**20:.0f} MiB. Make room, or give a folder on another disk."
+            )
+
+    def tidy(self) -> None:
+        """Remove what no longer holds once the run goes on: its result, and files that a kill left half written."""
+        (self.folder / "result.json").unlink(missing_ok=True)
+        for path in self.folder.iterdir():
+            if re.fullmatch(r"\.(probe|config\.yaml|run\.json|metrics\.jsonl|result\.json)\.\d+", path.name):
+                path.unlink(missing_ok=True)
+
+    def cut_metrics(self, epoch: int) -> None:
+        """Leave out lines of epochs that are to be run again: those from ``epoch`` on, counted from 0."""
+        kept = [line for line in self.metrics if line["epoch"] <= epoch]
+        with replacing(self.folder / "metrics.jsonl") as (temporary,):
+            temporary.write_text("".join(json.dumps(line) + "\n" for line in kept))
+
+
+def _flat(content: Any, prefix: str = "") -> dict[str, Any]:
+    if not isinstance(content, dict):
+        return {prefix[:-1]: content}
+    return {key: value for name, inner in content.items() for key, value in _flat(inner, f"{prefix}{name}.").items()}

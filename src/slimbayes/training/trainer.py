@@ -1,0 +1,258 @@
+"""Everything that a run needs while it goes: epochs, scores, checkpoints."""
+
+import itertools
+import math
+import time
+from typing import Any
+
+import torch
+from accelerate import Accelerator
+from accelerate.utils import gather_object
+from torch import Tensor, nn
+
+from slimbayes.data.dataset import DataSet
+from slimbayes.data.registry import load_data
+from slimbayes.files import write_json
+from slimbayes.model import BayesianModel
+from slimbayes.pretrained import load
+from slimbayes.provenance import provenance
+from slimbayes.summary import count_parameters
+from slimbayes.training.batches import Batches
+from slimbayes.training.checkpoints import random_state, restore_random_state
+from slimbayes.training.config import TrainConfig
+from slimbayes.training.evaluation import evaluate
+from slimbayes.training.loop import Loop
+from slimbayes.training.meter import Meter, NonFiniteLoss
+from slimbayes.training.models import build_model, build_objective
+from slimbayes.training.networks import build_network
+from slimbayes.training.progress import Progress
+from slimbayes.training.rates import build_optimiser, build_schedule, restore_schedule
+from slimbayes.training.run import Run
+from slimbayes.training.seeds import Purpose, mix, seed_everything
+
+__all__ = ["Trainer"]
+
+
+class Trainer:
+    """Everything that a run needs while it goes."""
+
+    def __init__(self, config: TrainConfig, run: Run, accelerator: Accelerator, quiet: bool) -> None:
+        self.config, self.run, self.accelerator = config, run, accelerator
+        self.main = accelerator.is_main_process
+        seed_everything(config.seed)
+        data = load_data(config.data.name, config.data.folder, **config.data.options)
+        self.data = data.limited(config.data.train_limit, config.data.evaluation_limit)
+        self.batches = self._batches()
+        self.steps = config.steps or (config.epochs or 0) * self.batches.steps
+        self.epochs = math.ceil(self.steps / self.batches.steps)
+        seed_everything(config.seed)
+        index = run.checkpoints.index()
+        self.first = 0 if index is None else index.epoch
+        state = None if index is None else run.checkpoints.state()
+        if state is not None:
+            self._check_length(state)
+        net = build_network(config.net, self.data.task)
+        self.bare = build_model(config.method, net) if index is None else load(run.checkpoints.path("last"), net)
+        self.bare.train()
+        self._prepare(net)
+        self.seconds = 0.0
+        if self.main:
+            self._begin(state is None)
+        accelerator.wait_for_everyone()
+        if state is None:
+            seed_everything(mix(config.seed, Purpose.NOISE, accelerator.process_index))
+        else:
+            self._restore(state)
+        done = min(self.steps, self.first * self.batches.steps)
+        path = run.folder / "metrics.jsonl" if self.main else None
+        title = f"{config.method.name} on {config.data.name}"
+        self.progress = Progress(path, self.steps, done, quiet, title)
+
+    # ------------------------------------------------------------------ setting up
+
+    def _batches(self) -> Batches:
+        config, accelerator = self.config, self.accelerator
+        return Batches(
+            self.data.train,
+            min(config.batch_size, len(self.data.train)),
+            self.data.preparation,
+            self.data.augmentation,
+            config.seed,
+            config.accumulate,
+            accelerator.process_index,
+            accelerator.num_processes,
+            config.data.workers,
+            accelerator.device.type == "cuda",
+        )
+
+    def _prepare(self, net: nn.Module) -> None:
+        config, accelerator = self.config, self.accelerator
+        elbo = build_objective(config, self.bare, self.data.task, len(self.data.train), self.steps)
+        channels_last = config.channels_last and any(isinstance(part, nn.Conv2d) for part in net.modules())
+        if channels_last:
+            self.bare.to(memory_format=torch.channels_last)  # type: ignore[call-overload]
+        optimiser = build_optimiser(config.optimiser, self.bare)
+        schedule = build_schedule(config.schedule, optimiser, self.batches.steps, self.steps)
+        model, prepared = accelerator.prepare(self.bare, optimiser)
+        clip = config.optimiser.clip_norm
+        self.loop = Loop(accelerator, model, elbo, prepared, schedule, clip, channels_last)
+
+    def _begin(self, new: bool) -> None:
+        # Two moments for each parameter at most, as Adam has.
+        self.run.check_writable(3 * sum(p.nbytes for p in self.bare.parameters()))
+        if new:
+            about = {
+                "seed": self.config.seed,
+                "parameters": count_parameters(self.bare),
+                "method_options": self.bare.options,
+                "processes": self.accelerator.num_processes,
+                **provenance(),
+            }
+            self.run.begin(about, self.data.task, self.data.preparation)
+        self.run.store_config(self.config)
+        self.run.tidy()
+        self.run.checkpoints.clean(self.run.checkpoints.index())
+        self.run.cut_metrics(self.first)
+        if self.config.trackers:
+            self.accelerator.init_trackers(self.run.folder.name)
+
+    def _check_length(self, state: dict[str, Any]) -> None:
+        config, done = self.config, state["elbo"]["steps"]
+        behind = f"the run in {self.run.folder} has {self.first} epochs and {done} steps behind it"
+        if self.first > self.epochs or (config.steps or done) < done:
+            raise ValueError(f"Expected `epochs` or `steps` to be no less than before, but {behind}. Give more.")
+        if done < self.steps and not state["whole"]:
+            raise ValueError(
+                f"Cannot continue with more `epochs` or `steps`: {behind}, and ended within an epoch. Give another "
+                "folder."
+            )
+
+    def _restore(self, state: dict[str, Any]) -> None:
+        self.loop.optimiser.load_state_dict(state["optimiser"])
+        restore_schedule(self.loop.schedule, state["schedule"])
+        self.loop.elbo.load_state_dict(state["elbo"])
+        if self.accelerator.scaler is not None:
+            self.accelerator.scaler.load_state_dict(state["scaler"])
+        self.seconds = state["seconds"]
+        rank = self.accelerator.process_index
+        if rank < len(state["random"]):
+            restore_random_state(state["random"][rank])
+        else:  # more processes than before
+            seed_everything(mix(self.config.seed, Purpose.NOISE, rank, self.first))
+
+    # ------------------------------------------------------------------ training
+
+    def train(self) -> None:
+        """Train the epochs that are left, then score the best checkpoint."""
+        for epoch in range(self.first, self.epochs):
+            start = time.perf_counter()
+            try:
+                means = self.epoch(epoch)
+                self._check_weights()
+                self.seconds += time.perf_counter() - start
+                self._finish_epoch(epoch + 1, means)
+            except NonFiniteLoss as error:
+                good = self.run.checkpoints.last_good()
+                raise NonFiniteLoss(f"{error}. {good} Try a lower learning rate, or clip_norm.") from None
+        self._finish()
+
+    def epoch(self, epoch: int) -> dict[str, Any]:
+        """Train one epoch, counted from 0; return the means of its terms."""
+        config, loop = self.config, self.loop
+        patience = 1 if self.accelerator.device.type == "cpu" else config.log_every
+        meter = Meter(patience)
+        self.bare.train()
+        self.progress.throughput()
+        parts = self.batches.epoch(epoch)
+        start, done = time.perf_counter(), 0
+        for _ in range(min(self.batches.steps, self.steps - epoch * self.batches.steps)):
+            lr = float(loop.schedule.get_last_lr()[0])
+            examples = loop.step(itertools.islice(parts, config.accumulate), meter)
+            examples *= self.accelerator.num_processes
+            done += examples
+            self.progress.step(examples)
+            if loop.elbo.steps % config.log_every == 0:
+                self._log(epoch, meter, lr)
+        rate = done / (time.perf_counter() - start)
+        return {**meter.whole(self._total)._asdict(), "lr": lr, "examples_per_second": rate}
+
+    def _total(self, own: Tensor) -> Tensor:
+        return self.accelerator.reduce(own.to(self.accelerator.device), "sum").cpu()
+
+    def _log(self, epoch: int, meter: Meter, lr: float) -> None:
+        means, rate = meter.recent(self._total), self.progress.throughput()
+        step = self.loop.elbo.steps
+        self.progress.during(epoch + 1, step, means, lr, rate)
+        if self.config.trackers:
+            values = {f"train/{name}": value for name, value in means._asdict().items() if value is not None}
+            self.accelerator.log({**values, "train/lr": lr}, step)
+
+    def _check_weights(self) -> None:
+        """A finite loss may have had gradients that are not, and a checkpoint must be good."""
+        for name, parameter in self.bare.named_parameters():
+            if not parameter.isfinite().all():
+                raise NonFiniteLoss(f"the parameter {name} is not finite after step {self.loop.elbo.steps}")
+
+    def _finish_epoch(self, epoch: int, means: dict[str, Any]) -> None:
+        config, step = self.config, self.loop.elbo.steps
+        validation = None
+        if self.data.validation is not None and (epoch % config.evaluation.every == 0 or epoch == self.epochs):
+            validation = self._scores(self.data, "validation")
+            if not math.isfinite(validation["nll"]):
+                raise NonFiniteLoss(f"the validation NLL is not finite after step {step}: {validation}")
+        states = gather_object([random_state()])
+        if self.main:
+            scaler = self.accelerator.scaler
+            state = {
+                "optimiser": self.loop.optimiser.state_dict(),
+                "schedule": self.loop.schedule.state_dict(),
+                "elbo": self.loop.elbo.state_dict(),
+                "whole": epoch * self.batches.steps <= self.steps,
+                "scaler": None if scaler is None else scaler.state_dict(),
+                "random": states,
+                "seconds": self.seconds,
+            }
+            # Stored before, so that no epoch lacks its line: a line whose checkpoint never came is cut off on resuming.
+            self.progress.store(epoch, step, means, validation)
+            nll = None if validation is None else validation["nll"]
+            self.run.checkpoints.save(self.bare, state, epoch, nll)
+            self.progress.show(epoch, self.epochs, means, validation)
+        if validation is not None and config.trackers:
+            self.accelerator.log({f"validation/{name}": value for name, value in validation.items()}, step)
+        self.accelerator.wait_for_everyone()
+
+    def _scores(self, data: DataSet, part: str, model: BayesianModel | None = None) -> dict[str, float]:
+        model = self.bare if model is None else model
+        if self.accelerator.num_processes > 1:
+            for buffer in model.buffers():  # such as a norm layer's statistics: each process has its own
+                torch.distributed.broadcast(buffer, 0)
+        return evaluate(model, getattr(data, part), data, self.config.evaluation, self.config.seed, self.accelerator)
+
+    def _finish(self) -> None:
+        index = self.run.checkpoints.index()
+        assert index is not None
+        scores: dict[str, Any] = {"validation": None, "test": None}
+        best = load(self.run.checkpoints.path("best"), self.run.network(), self.accelerator.device).eval()
+        for part in scores:
+            wanted = part == "validation" or self.config.evaluation.test
+            if wanted and getattr(self.data, part) is not None:
+                scores[part] = self._scores(self.data, part, best)
+        if self.main:
+            result = {
+                "length": {"epochs": self.config.epochs, "steps": self.config.steps},
+                "epochs": self.epochs,
+                "steps": self.loop.elbo.steps,
+                "best": index.best,
+                **scores,
+                "seconds": self.seconds,
+                "seed": self.config.seed,
+                "parameters": count_parameters(self.bare),
+                **provenance(),
+            }
+            write_json(self.run.folder / "result.json", result)
+        self.accelerator.wait_for_everyone()
+
+    def close(self) -> None:
+        """Finish the progress report, and end processes that fetch batches."""
+        self.progress.close()
+        self.batches.close()
