@@ -68,7 +68,7 @@ def test_weights_that_are_not_finite_never_become_a_checkpoint(tmp_path):
 
 def test_a_validation_that_is_not_finite_stops_too(tmp_path, monkeypatch):
     scores = iter([1.0, math.inf])
-    monkeypatch.setattr("slimbayes.training.engine.evaluate", lambda *args: {"nll": next(scores)})
+    monkeypatch.setattr("slimbayes.training.trainer.evaluate", lambda *args: {"nll": next(scores)})
     with pytest.raises(NonFiniteLoss, match=r"validation NLL is not finite after step 8.*inf.*epoch-00001"):
         fit(small(), tmp_path, quiet=True)
     assert Run(tmp_path).checkpoints.index().epoch == 1

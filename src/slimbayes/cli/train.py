@@ -1,6 +1,7 @@
 """``slimbayes train``."""
 
 import json
+import os
 import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -20,7 +21,7 @@ def train(
     config: Annotated[Path, typer.Argument(help="A configuration or a grid, in YAML.", show_default=False)],
     overrides: Annotated[
         list[str] | None,
-        typer.Argument(metavar="[KEY=VALUE]...", help="Changes to it, such as optimiser.lr=0.01 or method=k_tied."),
+        typer.Argument(metavar="[KEY=VALUE]", help="Changes to it, such as optimiser.lr=0.01 or method=k_tied."),
     ] = None,
     out: Annotated[
         Path | None,
@@ -93,6 +94,8 @@ def _single(
     except NonFiniteLoss as error:
         typer.secho(f"slimbayes train: {error}", fg="red", err=True)
         raise typer.Exit(3) from error
+    if os.environ.get("RANK", "0") != "0":  # under torchrun, the first process speaks for all
+        return
     result = run.result or {}
     if as_json:
         print(json.dumps({"folder": str(run.folder), **result}, indent=2))
