@@ -141,3 +141,21 @@ def test_too_many_categories():
 )
 def test_a_column_survives_its_spec(column):
     assert column_from(spec_of(column)) == column
+
+
+@pytest.mark.parametrize(
+    ("categories", "name", "place"),
+    [
+        (["3", "7"], "7.0", 1),
+        (["3.0", "7.0"], "7", 1),
+        (["-3", "7"], "-3.00", 0),
+        (["7", "7.0"], "7.0", 1),
+        (["7", "7.0"], "7", 0),
+        (["3", "7"], "7.01", 2),
+        (["3", "7"], "07", 2),
+        (["v3", "v7"], "v7.0", 2),
+        (["3", "7"], "", 2),
+    ],
+)
+def test_codes_that_pandas_made_floats_are_the_same(categories, name, place):
+    assert Category("code", categories).encode(np.array([name], dtype=object)).argmax() == place

@@ -249,3 +249,9 @@ def test_the_real_files(view):
         assert heart.mean().abs() < 1e-3
         assert (heart.std() - 1).abs() < 1e-3
         assert seen.sum(1).min() == 0  # some records have descriptors only
+
+
+def test_a_file_that_is_no_record_is_not_called_damaged(tmp_path):
+    (tmp_path / "a.csv").write_text("Time,Parameter,Value\n")
+    with pytest.raises(ValueError, match=r"a\.csv to be a folder of records, an archive .* or one \.txt record"):
+        read_records(tmp_path / "a.csv")

@@ -76,3 +76,10 @@ def test_broken_arrays_are_named(tmp_path):
         Arrays().read(tmp_path / "g.npz")
     with pytest.raises(ValueError, match=r"c\.csv.*arrays"):
         Arrays().read(tmp_path / "c.csv")
+
+
+@pytest.mark.parametrize("names", [("a", "b"), ("y", "images"), ("x0", "x2"), ("x", "x0"), ("x_test", "y_test")])
+def test_arrays_that_could_be_either_are_refused(names, tmp_path):
+    np.savez(tmp_path / "a.npz", **dict.fromkeys(names, X))
+    with pytest.raises(ValueError, match=rf"a\.npz.*called x, or x0, x1.*but holds {', '.join(names)}"):
+        Arrays().read(tmp_path / "a.npz")

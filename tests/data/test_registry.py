@@ -48,3 +48,18 @@ def test_loaders_take_a_folder_and_options_by_keyword(name):
     folder, *options = inspect.signature(loader_of(name)).parameters.values()
     assert folder.name == "folder"
     assert {option.kind for option in options} == {inspect.Parameter.KEYWORD_ONLY}
+
+
+@pytest.mark.parametrize(
+    ("name", "given", "lacking"),
+    [("table", {"path": "a.csv"}, "target"), ("arrays", {}, "path"), ("image_folder", {"size": 8}, "path")],
+)
+def test_an_option_that_a_set_cannot_do_without(name, given, lacking):
+    with pytest.raises(ValueError, match=f"`data.{lacking}`, which {name} needs"):
+        load_data(name, **given)
+
+
+@pytest.mark.parametrize("value", ["flase", 1, None])
+def test_a_switch_is_true_or_false(value):
+    with pytest.raises(ValueError, match=rf"`data.augment` to be true or false, but got {value!r}"):
+        load_data("cifar10", augment=value)

@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 
 from http_server import serving, tar_of
+from slimbayes.data.cifar import _CIFAR10
 from slimbayes.data.download import get
 from slimbayes.data.folders import MissingData
 from slimbayes.data.mnist import load_mnist
@@ -129,3 +130,40 @@ def test_checksums_of_the_real_outcomes(folder, part, tmp_path):
     (file,) = (file for file in SOURCES["physionet2012"].files if file.path.endswith(part))
     assert f"sha256:{pooch.file_hash(folder / file.path)}" == file.checksum
     assert (folder / file.path).stat().st_size == file.size
+
+
+def touched(folder, paths):
+    for path in paths:
+        (folder / path).parent.mkdir(parents=True, exist_ok=True)
+        (folder / path).touch()
+    return folder
+
+
+@pytest.mark.parametrize("place", ["cifar-10-batches-bin", "cifar10/cifar-10-batches-bin", "cifar10", "."])
+@pytest.mark.parametrize("archived", [False, True])
+def test_cifar_is_found_wherever_its_loader_looks(tmp_path, place, archived):
+    names = [f"{place}/{name}" for name in (["cifar-10-binary.tar.gz"] if archived else _CIFAR10.files)]
+    touched(tmp_path, names[:-1])
+    assert SOURCES["cifar10"].find(tmp_path) is None
+    touched(tmp_path, names)
+    assert SOURCES["cifar10"].find(tmp_path)
+    with pytest.raises(ValueError, match="batches.meta.txt|damaged"):  # found, and empty
+        load_data("cifar10", tmp_path)
+
+
+@pytest.mark.parametrize("packed", ["train-images-idx3-ubyte", "t10k-labels-idx1-ubyte"])
+def test_mnist_is_found_if_only_some_files_are_packed(tmp_path, packed):
+    ubyte = [f"{split}-{part}-ubyte" for split in ("train", "t10k") for part in ("images-idx3", "labels-idx1")]
+    names = [f"mnist/{name}.gz" if name == packed else f"mnist/{name}" for name in ubyte]
+    touched(tmp_path, names[1:])
+    assert SOURCES["mnist"].find(tmp_path) is None
+    touched(tmp_path, names)
+    assert SOURCES["mnist"].find(tmp_path) == tmp_path / "mnist"
+    assert SOURCES["fashion_mnist"].find(tmp_path) is None
+
+
+@pytest.mark.parametrize("place", ["physionet2012", "."])
+@pytest.mark.parametrize("ending", [".tar.gz", ".zip"])
+def test_packed_records_of_physionet_are_found(tmp_path, place, ending):
+    touched(tmp_path, [f"{place}/set-a{ending}", f"{place}/Outcomes-a.txt"])
+    assert SOURCES["physionet2012"].find(tmp_path)

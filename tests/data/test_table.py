@@ -1,16 +1,20 @@
 """CSV and Parquet tables: worked out by hand, and by scikit-learn."""
 
+import csv
 import datetime
 import gzip
+import io
 import json
 
 import numpy as np
 import pyarrow as pa
+import pyarrow.csv
 import pyarrow.parquet as pq
 import pytest
 import torch
 from sklearn.preprocessing import OneHotEncoder, StandardScaler
 
+from slimbayes.data import table_file
 from slimbayes.data.folders import MissingData
 from slimbayes.data.preparation import get_preparation
 from slimbayes.data.table import load_table
@@ -69,6 +73,8 @@ VARIANTS = {
     "spellings of missing": lambda text: text.replace("2,,false", "2,NA,false").replace("1000,,,", "1000,?,nan,"),
     "quotes": lambda text: text.replace(",dog,", ',"dog",').replace("2,,false", '2,"",false'),
     "blanks": lambda text: text.replace(",dog,", ", dog ,").replace(",10,", ", 10,"),
+    "nothing but blanks": lambda text: text.replace("2,,false", "2,  ,false").replace("1000,,,", "1000,\t, ,"),
+    "blanks around missing": lambda text: text.replace("2,,false", "2, NA,false").replace("1000,,,", "1000, ?,nan ,"),
 }
 
 
@@ -278,3 +284,28 @@ def test_types_do_not_hang_on_where_a_block_ends(tmp_path):
     columns = read_table_file(tmp_path / "my.csv").columns
     assert columns["x"][300_000].as_py() == "0.5"
     assert columns["y"][300_000].as_py() == "b\n\nc"
+
+
+def test_a_target_of_blanks_or_a_question_mark_is_missing(tmp_path):
+    with pytest.warns(UserWarning, match="dropped 2 rows"):
+        data = load(tmp_path, "x, y\n1, yes\n2, ?\n3, no\n4,  \n", target="y", validation=0, test=0)
+    assert data.task.classes == ("no", "yes")
+
+
+def test_separators_in_quoted_names_do_not_count(tmp_path):
+    write(tmp_path, '"a,b,c";y\n1;2\n')
+    assert list(read_table_file(tmp_path / "my.csv").columns) == ["a,b,c", "y"]
+
+
+def test_a_file_may_be_larger_than_a_block(tmp_path, monkeypatch):
+    """Arrow refuses blocks of 2 GiB, so that no block can be a whole large file."""
+    pa.csv.ReadOptions(block_size=table_file._BLOCK)
+    rows = [[str(number), f"{number},\n{number}" if number % 3 else "?"] for number in range(50)]
+    text = io.StringIO()
+    csv.writer(text).writerows([["x", "y"], *rows])
+    write(tmp_path, text.getvalue())
+    monkeypatch.setattr(table_file, "_BLOCK", 64)
+    columns = read_table_file(tmp_path / "my.csv").columns
+    assert columns["x"].num_chunks > 1
+    assert columns["x"].to_pylist() == [x for x, _ in rows]
+    assert columns["y"].to_pylist() == [None if y == "?" else y for _, y in rows]

@@ -74,6 +74,7 @@ def test_a_text_in_a_table_may_have_lines(tmp_path):
         ("a.csv", b"id,review\n1,x\n", ["a.csv", "`text`", "id, review"]),
         ("a.csv", b"", ["a.csv", "`text`", "none"]),
         ("a.csv", b"text\n", ["a.csv", "no text"]),
+        ("a.csv", b"text\n" + b"film " * 30_000, ["a.csv, after line 1", "field larger", "folder of .txt"]),
         ("a.txt", b"caf\xe9\n", ["a.txt", "UTF-8"]),
         ("a.pdf", b"x", ["a.pdf", ".csv"]),
     ],

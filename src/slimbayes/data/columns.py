@@ -1,5 +1,6 @@
 """Typed columns of a table, and the numbers that a network gets for them: statistics are the training rows'."""
 
+import re
 from dataclasses import asdict, dataclass
 from typing import Any, ClassVar
 
@@ -72,6 +73,8 @@ class Number:
 class Category:
     """One of several names: one column for each, and a last one for a missing value or any other name.
 
+    Codes that are whole numbers may be written with a point: 7.0 is 7, unless both were trained on.
+
     Attributes:
         name: Of the column.
         categories: The names.
@@ -117,10 +120,16 @@ class Category:
 
     def encode(self, values: NDArray[Any]) -> NDArray[np.float32]:
         """Return ``(rows, categories + 1)``, a single 1 in each row."""
-        place = {category: index for index, category in enumerate(self.categories)}
+        exact = {category: index for index, category in enumerate(self.categories)}
+        place, other = {_whole(category): index for category, index in exact.items()} | exact, len(exact)
         found, rows = np.unique(values, return_inverse=True)
-        places = np.array([place.get(name, len(place)) for name in found.tolist()], dtype=np.int64)
-        return np.eye(len(place) + 1, dtype=np.float32)[places[rows]]
+        places = [place.get(name, place.get(_whole(name), other)) for name in found.tolist()]
+        return np.eye(other + 1, dtype=np.float32)[np.array(places, dtype=np.int64)[rows]]
+
+
+def _whole(code: str) -> str:
+    """Return 7 for 7.0, as which pandas writes the whole numbers of a column that also has missing ones."""
+    return re.sub(r"^(-?\d+)\.0*$", r"\1", code)
 
 
 Column = Number | Category

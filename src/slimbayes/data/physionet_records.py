@@ -29,6 +29,7 @@ _HEADER = "Time,Parameter,Value"
 #: The publisher's mark for a missing value.
 _MISSING = -1.0
 
+_ARCHIVES = (".tar.gz", ".tgz", ".tar", ".zip")
 _Event = tuple[float, int, float]
 
 
@@ -81,6 +82,8 @@ def _texts(place: Path) -> Iterator[tuple[str, str]]:
         yield from ((path.name, path.read_text()) for path in place.glob("*.txt") if _is_record(path.name))
     elif place.suffix == ".txt":
         yield place.name, place.read_text()
+    elif not place.name.endswith(_ARCHIVES):
+        raise ValueError(f"Expected {place} to be a folder of records, an archive (.tar.gz, .zip) or one .txt record.")
     else:
         try:
             yield from _archived(place)

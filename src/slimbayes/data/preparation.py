@@ -1,5 +1,6 @@
 """How raw inputs become the network's: stored with each run, so that prediction does what training did."""
 
+import re
 from abc import ABC, abstractmethod
 from importlib import import_module
 from pathlib import Path
@@ -98,13 +99,20 @@ class Arrays(Preparation):
 
 
 def read_arrays(path: Path) -> Raw:
-    """Return the arrays of an .npy or .npz file; of several, those called x, or x0, x1, ... in order."""
+    """Return the only array of an .npy or .npz file; of several, the one called x, or x0, x1, ... in order."""
     if path.suffix not in (".npy", ".npz"):
         raise ValueError(f"Expected {path} to be an .npy or .npz file: this run was trained on arrays.")
     arrays = load_numpy(path)
-    names = sorted(arrays, key=lambda name: (len(name), name))
-    wanted = [name for name in names if name == "x" or (name[:1] == "x" and name[1:].isdigit())] or names[:1]
+    found = {name for name in arrays if re.fullmatch("x[0-9]*", name)}
+    wanted = ["x"] if found == {"x"} else [f"x{number}" for number in range(len(found))]
+    if len(arrays) == 1:
+        wanted = list(arrays)
+    elif not found or found != set(wanted):
+        raise ValueError(
+            f"{path} should hold one array, or one called x, or x0, x1, and so on without a gap, but holds "
+            f"{', '.join(arrays) or 'none'}."
+        )
     inputs = tuple(as_tensor(path, name, arrays[name]) for name in wanted)
-    if not inputs or any(len(x) != len(inputs[0]) for x in inputs):
-        raise ValueError(f"{path} should hold arrays with one row for each example, called x, or x0, x1, and so on.")
+    if any(len(x) != len(inputs[0]) for x in inputs):
+        raise ValueError(f"{path} should hold {', '.join(wanted)} with one row for each example.")
     return Raw(inputs, [str(row) for row in range(len(inputs[0]))])

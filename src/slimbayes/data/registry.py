@@ -2,7 +2,7 @@
 
 import inspect
 import os
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from importlib import import_module
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -64,8 +64,14 @@ def load_data(name: str, folder: str | os.PathLike[str] | None = None, **options
     """
     check_choice("data.name", name, SETS)
     loader = loader_of(name)
-    for option in options:
-        check_choice("data", option, _options(loader))
+    known = _options(loader)
+    for option, value in options.items():
+        check_choice("data", option, known)
+        if known[option].annotation is bool and not isinstance(value, bool):
+            raise ValueError(f"Expected argument `data.{option}` to be true or false, but got {value!r}.")
+    for option, parameter in known.items():
+        if parameter.default is parameter.empty and option not in options:
+            raise ValueError(f"Expected argument `data.{option}`, which {name} needs: {SETS[name].title}.")
     return loader(data_folder(folder), **options)
 
 
@@ -75,5 +81,6 @@ def loader_of(name: str) -> "Callable[..., DataSet]":
     return getattr(import_module(f"slimbayes.data.{module}"), function)
 
 
-def _options(loader: Callable[..., Any]) -> Iterator[str]:
-    return (name for index, name in enumerate(inspect.signature(loader).parameters) if index > 0)
+def _options(loader: Callable[..., Any]) -> dict[str, inspect.Parameter]:
+    _, *options = inspect.signature(loader).parameters.values()
+    return {option.name: option for option in options}

