@@ -7,7 +7,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-__all__ = ["replacing", "write_json"]
+__all__ = ["replacing", "to_disk", "write_json"]
 
 
 @contextmanager
@@ -16,11 +16,22 @@ def replacing(*paths: Path) -> Iterator[list[Path]]:
     temporary = [path.with_name(f".{path.name}.{os.getpid()}") for path in paths]
     try:
         yield temporary
+        for source in temporary:
+            to_disk(source)
         for source, path in zip(temporary, paths, strict=True):
             os.replace(source, path)
     finally:
         for source in temporary:
             source.unlink(missing_ok=True)
+
+
+def to_disk(path: Path) -> None:
+    """Wait until a file or folder is on the disk: a power cut does not lose it then."""
+    descriptor = os.open(path, os.O_RDONLY)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)
 
 
 def write_json(path: Path, content: Any) -> None:

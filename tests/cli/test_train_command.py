@@ -74,9 +74,13 @@ def test_a_grid(config, tmp_path):
     assert outcome.stderr == ""
     assert [cell["status"] for cell in json.loads(outcome.stdout)["cells"]] == ["finished"] * 2
     assert (tmp_path / "runs" / "grid" / "results.csv").is_file()
-    failing = invoke("train", grid, "epochs=1", "net=lenett", "--out", "other", "--workers", 1)
+    failing = invoke("train", grid, "epochs=1", "net=lenet", "data=iris", "--out", "other", "--workers", 1)
     assert failing.exit_code == 1
-    assert "'lenet'" in failing.stdout
+    assert "Use mlp" in failing.stdout
+    refused = invoke("train", grid, "net.hiden=[3]", "--out", "third")
+    assert refused.exit_code == 2
+    assert "'hidden'" in refused.stderr
+    assert not (tmp_path / "third").exists()
 
 
 WRONG = {
@@ -86,8 +90,20 @@ WRONG = {
     "data option": (["data.validaton=3"], ["validaton"]),
     "data set": (["data=mnst"], ["mnst", "'mnist'"]),
     "missing data": (["data=cifar10", "--data-dir", "nowhere"], ["nowhere", "slimbayes data get cifar10"]),
+    "network option": (["net.hidden=5"], ["{'hidden': 5}", "'mlp'"]),
+    "likelihood option": (["likelihood.nois=1"], ["nois"]),
+    "precision": (["precision=fp16", "device=cpu"], ["`precision`", "'fp16'", "bf16"]),
+    "grids only": (["--on", "ray"], ["--on", "`base`"]),
     "word": (["epochs"], ["'epochs'", "key=value"]),
 }
+
+
+@pytest.mark.parametrize("word", ["net.hiden=[3]", "method.membres=3"])
+def test_a_wrong_key_is_named_before_data_are_looked_for(word, config):
+    outcome = invoke("train", config, "data=cifar10", "--data-dir", "nowhere", word)
+    assert outcome.exit_code == 2
+    assert "Did you mean" in outcome.stderr
+    assert "nowhere" not in outcome.stderr
 
 
 @pytest.mark.parametrize("name", WRONG)
@@ -127,3 +143,27 @@ def test_the_package_is_a_program():
     assert outcome.returncode == 0
     assert "Exit codes" in outcome.stdout
     assert "install-completion" in outcome.stdout
+
+
+def test_a_network_of_ones_own_is_found_in_the_working_directory(config, tmp_path):
+    """By the installed command too, whose own folder is where Python would look."""
+    build = "nn.Sequential(nn.Flatten(), nn.Linear(64, task.outputs))"
+    (tmp_path / "at_hand.py").write_text(f"from torch import nn\n\ndef build(task):\n    return {build}\n")
+    # Like a console script: the first entry of the path is its folder, not the working directory.
+    script = tmp_path / "bin" / "slimbayes"
+    script.parent.mkdir()
+    script.write_text("from slimbayes.cli import main\nmain()\n")
+    words = ["train", config, "net=at_hand:build", "epochs=1", "--out", "own"]
+    outcome = subprocess.run([sys.executable, script, *words], capture_output=True, text=True)
+    assert outcome.returncode == 0, outcome.stderr
+    assert (tmp_path / "own" / "result.json").is_file()
+
+
+def test_an_interruption_says_how_to_go_on(config, monkeypatch):
+    def interrupted(*arguments, **options):
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr("slimbayes.training.fit", interrupted)
+    outcome = invoke("train", config)
+    assert outcome.exit_code not in (0, 2, 3)
+    assert "--resume" in outcome.stderr

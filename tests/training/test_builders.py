@@ -48,6 +48,7 @@ WRONG = {
     "size that the data fix": (IMAGES, {"name": "lenet", "classes": 3}, ["`net`", "'classes'"]),
     "images wanted": (TOKENS, {"name": "lenet"}, ["(80,)", "mlp"]),
     "tokens wanted": (IMAGES, {"name": "lstm"}, ["lstm", "series"]),
+    "tokens unwanted": (TOKENS, {"name": "mlp"}, ["mlp", "lstm"]),
     "series wanted": (IMAGES, {"name": "series"}, ["(3, 32, 32)", "series"]),
     "events wanted": (TOKENS, {"name": "records"}, ["records", "physionet2012"]),
     "no such module": (IMAGES, {"name": "nowhere.at:all"}, ["nowhere.at:all", "package.module:function"]),

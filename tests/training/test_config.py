@@ -66,6 +66,10 @@ FAULTS = {
     "wrong type": ({"seed": "first"}, ["seed", "'first'"]),
     "two lengths": ({"epochs": 1, "steps": 2}, ["`epochs` or `steps`, not both"]),
     "milestones out of order": ({"schedule": {"name": "step", "at": [3, 1]}}, ["schedule.at", "in order", "[3, 1]"]),
+    "epochs of a schedule that has no steps": ({"schedule": {"at": [3]}}, ["schedule", "name: step", "'constant'"]),
+    "steps without epochs": ({"schedule": "step"}, ["schedule", "at: [80, 160]"]),
+    "not finite": ({"annealing": {"fraction": float("inf")}}, ["annealing.fraction", "finite", "inf"]),
+    "seed": ({"seed": 2**63}, ["seed", "less than"]),
     "several": ({"epochs": 0, "batchsize": 3}, ["2 faults", "epochs", "batchsize", "'batch_size'"]),
 }
 

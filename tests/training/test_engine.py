@@ -302,3 +302,34 @@ def test_configurations_from_files_and_the_default_folder(tmp_path, monkeypatch)
     run = fit("c.yaml", quiet=True)
     assert str(run.folder) == "runs/digits-mlp-rank1-seed0"
     assert run.config == TrainConfig(**small(epochs=1))
+
+
+def test_predicted_noise_has_two_outputs_for_each_target(tmp_path):
+    config = {
+        "data": "diabetes",
+        "net": MLP,
+        "method": "deterministic",
+        "likelihood": {"name": "gaussian", "noise": "predicted"},
+        "epochs": 2,
+    }
+    run = fit(config, tmp_path, quiet=True)
+    data = load_data("diabetes")
+    inputs, targets = data.test.fetch(torch.arange(len(data.test)))
+    with torch.no_grad():
+        mean, rho = run.model()(*data.preparation(*inputs))[0].unbind(-1)
+    std = data.task.target_std
+    normal = torch.distributions.Normal(std * mean, std * nn.functional.softplus(rho))
+    expected = -normal.log_prob(std * targets.flatten()).mean().item()
+    assert run.result["test"]["nll"] == pytest.approx(expected, rel=1e-5)
+
+
+def test_a_run_on_frozen_weights_can_be_opened_from_anywhere(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    torch.save(sb.nets.MLP(64, MLP["hidden"], 10).state_dict(), "weights.pt")
+    net, method = {**MLP, "weights": "weights.pt"}, {"name": "rank1", "freeze_base": True}
+    run = fit(small(net=net, method=method, epochs=1), "run", quiet=True)
+    here = run.model().state_dict()
+    (tmp_path / "elsewhere").mkdir()
+    monkeypatch.chdir(tmp_path / "elsewhere")
+    there = Run.open(tmp_path / "run").model().state_dict()
+    assert all(torch.equal(value, there[name]) for name, value in here.items())

@@ -224,3 +224,20 @@ def test_no_checkpoint_yet(tmp_path):
         Checkpoints(tmp_path).path("last")
     with pytest.raises(FileNotFoundError, match="There is no run"):
         Run.open(tmp_path)
+
+
+def test_a_run_that_failed_before_its_first_checkpoint_can_be_put_right(tmp_path):
+    with pytest.raises(ValueError, match="targets"):
+        fit(small(likelihood="bernoulli", epochs=1), tmp_path, quiet=True)
+    with pytest.raises(FileExistsError, match="resume"):
+        fit(small(epochs=1), tmp_path, quiet=True)
+    run = fit(small(epochs=1), tmp_path, resume=True, quiet=True)
+    assert run.config.likelihood is None
+    assert run.result["epochs"] == 1
+
+
+def test_opening_a_run_leaves_the_generators_alone(tmp_path):
+    run = fit(small(epochs=1), tmp_path, quiet=True)
+    before = torch.get_rng_state()
+    run.model()
+    assert torch.equal(torch.get_rng_state(), before)

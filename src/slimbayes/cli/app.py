@@ -1,5 +1,8 @@
 """The commands; torch is imported only where a command needs it."""
 
+import os
+import sys
+
 import typer
 
 from slimbayes.cli.bench import bench
@@ -26,6 +29,9 @@ def _commands() -> None:
     Exit codes: 0 done; 1 some runs of a grid failed; 2 something that you
     can put right; 3 the loss was not finite.
     """
+    # As `python -m slimbayes` does, find a network of one's own (net: module:function) in the working directory.
+    if not {"", os.getcwd()} & set(sys.path):
+        sys.path.append(os.getcwd())
 
 
 app.command()(demo)

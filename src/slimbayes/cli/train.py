@@ -73,6 +73,8 @@ def train(
         if is_grid(content):
             _grid(config, overrides or [], out, on, workers, print_config, as_json, quiet)
             return
+        if on != "local" or workers is not None:
+            raise ValueError(f"--on and --workers are for grids, but {config} is one run: it has no key `base`.")
         content = with_overrides(content, overrides or ())
         _single(content, out, resume, print_config, as_json, quiet)
 
@@ -94,6 +96,9 @@ def _single(
     except NonFiniteLoss as error:
         typer.secho(f"slimbayes train: {error}", fg="red", err=True)
         raise typer.Exit(3) from error
+    except KeyboardInterrupt:
+        typer.secho("slimbayes train: interrupted. --resume continues from the last complete epoch.", err=True)
+        raise
     if os.environ.get("RANK", "0") != "0":  # under torchrun, the first process speaks for all
         return
     result = run.result or {}

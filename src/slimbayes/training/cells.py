@@ -6,10 +6,10 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from slimbayes._checks import check_choice
 from slimbayes.training.config import Method, TrainConfig
 from slimbayes.training.grid_file import Grid
-from slimbayes.training.models import METHODS
+from slimbayes.training.models import check_method
+from slimbayes.training.networks import check_network
 from slimbayes.training.parsing import parse_config, with_overrides
 
 __all__ = ["Cell", "cells_of"]
@@ -59,7 +59,8 @@ def cells_of(grid: Grid) -> list[Cell]:
             # JSON is YAML, which is what words have on their right.
             words = [f"{key}={json.dumps(value, ensure_ascii=False, default=str)}" for key, value in keys.items()]
             config: TrainConfig = parse_config(with_overrides({**grid.base, "method": section, "seed": seed}, words))
-            check_choice("method.name", config.method.name, METHODS)
+            check_network(config.net)
+            check_method(config.method)
             cells[name] = Cell(method, override, seed, config)
         except ValueError as error:
             faults.setdefault(str(error), []).append(name)

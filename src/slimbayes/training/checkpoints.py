@@ -16,7 +16,7 @@ import torch
 from safetensors import SafetensorError
 from torch import Tensor
 
-from slimbayes.files import replacing
+from slimbayes.files import to_disk, write_json
 from slimbayes.model import BayesianModel
 
 __all__ = ["Checkpoints", "Index", "random_state", "restore_random_state"]
@@ -93,14 +93,12 @@ class Checkpoints:
         model.save_pretrained(draft)
         torch.save(state, draft / STATE)
         for path in (*draft.iterdir(), draft):
-            _to_disk(path)
+            to_disk(path)
         os.rename(draft, self.folder / name)
 
     def _write_index(self, index: Index) -> None:
-        with replacing(self.folder / "index.json") as (temporary,):
-            temporary.write_text(json.dumps(index._asdict(), indent=2) + "\n")
-            _to_disk(temporary)
-        _to_disk(self.folder)
+        write_json(self.folder / "index.json", index._asdict())
+        to_disk(self.folder)
 
     def last_good(self) -> str:
         """Return a sentence that names the last checkpoint."""
@@ -119,14 +117,6 @@ class Checkpoints:
     def state(self) -> dict[str, Any]:
         """Return the state that was stored with the last checkpoint."""
         return torch.load(self.path("last") / STATE, "cpu", weights_only=True)
-
-
-def _to_disk(path: Path) -> None:
-    descriptor = os.open(path, os.O_RDONLY)
-    try:
-        os.fsync(descriptor)
-    finally:
-        os.close(descriptor)
 
 
 def random_state() -> dict[str, Any]:

@@ -1,9 +1,10 @@
 """A training run as data: what ``slimbayes train`` reads, checks, shows and stores."""
 
+import os
 from pathlib import Path
 from typing import Annotated, Any, Literal, Self
 
-from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, field_validator, model_validator
+from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Field, field_validator, model_validator
 
 __all__ = ["TrainConfig"]
 
@@ -13,10 +14,20 @@ def _named(value: Any) -> Any:
     return {"name": value} if isinstance(value, str) else value
 
 
+def _absolute(path: Path) -> Path:
+    return Path(os.path.abspath(os.path.expanduser(path)))
+
+
+#: A path that means the same wherever the run is opened or continued.
+Place = Annotated[Path, AfterValidator(_absolute)]
+
+
 class Section(BaseModel):
     """Unknown keys are errors; values are checked whenever they are set."""
 
-    model_config = ConfigDict(extra="forbid", validate_assignment=True, use_attribute_docstrings=True)
+    model_config = ConfigDict(
+        extra="forbid", validate_assignment=True, use_attribute_docstrings=True, allow_inf_nan=False
+    )
 
 
 class Named(Section):
@@ -36,7 +47,7 @@ class Data(Named):
 
     name: str
     """A set that `slimbayes data list` shows."""
-    folder: Path | None = None
+    folder: Place | None = None
     """Where the files are; by default $SLIMBAYES_DATA or ~/.cache/slimbayes/data."""
     train_limit: int | None = Field(None, ge=1)
     """Train on the first so many examples only."""
@@ -51,7 +62,7 @@ class Net(Named):
 
     name: str
     """mlp, lenet, wide_resnet, resnet4, resnet50, lstm, series, records, or package.module:function of your own."""
-    weights: Path | None = None
+    weights: Place | None = None
     """Weights to start from: a .safetensors file, or a state dict that torch.save wrote."""
 
 
@@ -101,6 +112,15 @@ class Schedule(Section):
         if sorted(value) != value or any(epoch <= 0 for epoch in value):
             raise ValueError("give positive epochs in order, such as [80, 160, 180]")
         return value
+
+    @model_validator(mode="after")
+    def _steps_have_epochs(self) -> Self:
+        if (self.name == "step") != bool(self.at):
+            raise ValueError(
+                f"`at` and `name: step` belong together, such as {{name: step, at: [80, 160]}}, but got name "
+                f"{self.name!r} and at {self.at}"
+            )
+        return self
 
 
 class Annealing(Section):
@@ -160,7 +180,7 @@ class TrainConfig(Section):
     device: Literal["auto", "cpu"] = "auto"
     channels_last: bool = True
     """Memory layout of convolutional networks; faster on most machines."""
-    seed: int = Field(0, ge=0)
+    seed: int = Field(0, ge=0, lt=2**63)
     evaluation: Evaluation = Evaluation()
     log_every: int = Field(50, ge=1)
     """Steps between lines of metrics.jsonl."""
@@ -170,7 +190,7 @@ class TrainConfig(Section):
     @model_validator(mode="after")
     def _one_length(self) -> Self:
         if self.epochs is not None and self.steps is not None:
-            raise ValueError("give `epochs` or `steps`, not both")
+            raise ValueError("give `epochs` or `steps`, not both; `epochs=null steps=100` replaces one by the other")
         if self.epochs is None and self.steps is None:
             self.__dict__["epochs"] = 10  # not through validation, which would come here again
         return self

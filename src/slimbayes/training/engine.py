@@ -13,6 +13,8 @@ from accelerate.state import AcceleratorState, GradientState
 from accelerate.utils import GradientAccumulationPlugin
 
 from slimbayes.training.config import TrainConfig
+from slimbayes.training.models import check_method
+from slimbayes.training.networks import check_network
 from slimbayes.training.parsing import load_config, parse_config
 from slimbayes.training.run import Run
 from slimbayes.training.trainer import Trainer
@@ -55,10 +57,12 @@ def fit(
         config = load_config(Path(config))
     elif not isinstance(config, TrainConfig):
         config = parse_config(config)
+    check_network(config.net)  # before data are loaded, which may take minutes
+    check_method(config.method)
     run = Run(default_folder(config) if folder is None else folder)
     if run.exists() and not resume:
         raise FileExistsError(f"{run.folder} holds a run already. Continue it with resume (--resume), or give another.")
-    if run.exists():
+    if run.checkpoints.index() is not None:  # a run that failed before it had one may be put right
         run.check_same(config)
         if run.result is not None and run.result["length"] == {"epochs": config.epochs, "steps": config.steps}:
             return run
@@ -92,6 +96,8 @@ def accelerating(config: TrainConfig, folder: Path) -> Iterator[Accelerator]:
             log_with=config.trackers or None,
             project_dir=str(folder) if config.trackers else None,
         )
+        if config.precision == "fp16" and not accelerator.native_amp:  # Accelerate would go on with fp32
+            raise ValueError("Expected `precision` to be bf16 or fp32 on a CPU, but got 'fp16', which needs a GPU.")
         yield accelerator
     finally:
         if accelerator is not None:

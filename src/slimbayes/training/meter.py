@@ -124,7 +124,8 @@ def correct(likelihood: Likelihood, outputs: Tensor, targets: Tensor) -> Tensor 
     """
     if isinstance(likelihood, Bernoulli):
         outputs = outputs.squeeze(-1) if outputs.dim() > targets.dim() + 1 else outputs
-        return ((outputs.sigmoid().mean(0) > 0.5) == (targets > 0.5)).float().sum()
+        right = ((outputs.sigmoid().mean(0) > 0.5) == (targets > 0.5)).float()
+        return right.sum() / right[0].numel()  # of several labels, their share counts
     if isinstance(likelihood, Categorical) and targets.dim() == 1:
         logits = outputs.movedim(likelihood.class_dim, -1)
         # By hand: torch's softmax takes five times as long on rows as short as these.

@@ -3,6 +3,7 @@
 import inspect
 import math
 from collections.abc import Callable
+from dataclasses import replace
 from typing import Any
 
 from torch import nn
@@ -10,12 +11,13 @@ from torch import nn
 import slimbayes as sb
 from slimbayes._checks import check_choice
 from slimbayes.data.dataset import Task
+from slimbayes.likelihoods import LIKELIHOODS
 from slimbayes.model import BayesianModel
 from slimbayes.objective import ELBO
 from slimbayes.schedules import Schedule
 from slimbayes.training.config import Annealing, Method, TrainConfig
 
-__all__ = ["METHODS", "build_model", "build_objective"]
+__all__ = ["METHODS", "build_model", "build_objective", "check_method", "network_task"]
 
 #: Methods that turn one network into a model which trains on the ELBO.
 METHODS: dict[str, Callable[..., BayesianModel]] = {
@@ -34,12 +36,16 @@ def build_model(config: Method, net: nn.Module) -> BayesianModel:
         >>> build_model(Method(name="rank1", members=2), nn.Linear(3, 2)).members
         2
     """
+    check_method(config)
+    return METHODS[config.name](net, **config.options)
+
+
+def check_method(config: Method) -> None:
+    """Raise unless there are such a method and such options."""
     check_choice("method.name", config.name, METHODS)
-    method = METHODS[config.name]
-    known = [name for name in inspect.signature(method).parameters if name != "net"]
+    known = [name for name in inspect.signature(METHODS[config.name]).parameters if name != "net"]
     for option in config.options:
         check_choice("method", option, known)
-    return method(net, **config.options)
 
 
 def build_objective(config: TrainConfig, model: BayesianModel, task: Task, num_data: int, steps: int) -> ELBO:
@@ -52,9 +58,34 @@ def build_objective(config: TrainConfig, model: BayesianModel, task: Task, num_d
         num_data: Training examples.
         steps: Optimiser steps of the whole run.
     """
-    likelihood: Any = task.likelihood if config.likelihood is None else config.likelihood
     beta = annealing(config.annealing, steps)
-    return ELBO(model, num_data, likelihood, config.objective, beta, config.member_kl)
+    return ELBO(model, num_data, likelihood_of(config, task), config.objective, beta, config.member_kl)
+
+
+def likelihood_of(config: TrainConfig, task: Task) -> Any:
+    """Return the likelihood's name, or its name and options; raise if it has other ones."""
+    spec = task.likelihood if config.likelihood is None else config.likelihood
+    if isinstance(spec, str):
+        return spec
+    spec = {"name": task.likelihood, **spec}
+    check_choice("likelihood.name", spec["name"], LIKELIHOODS)
+    known = ["name", *inspect.signature(LIKELIHOODS[spec["name"]]).parameters]
+    for option in spec:
+        check_choice("likelihood", option, known)
+    return spec
+
+
+def network_task(config: TrainConfig, task: Task) -> Task:
+    """Return the task as the network sees it: with predicted noise it returns two numbers for each target.
+
+    Example:
+        >>> config = TrainConfig(data="diabetes", net="mlp", likelihood={"name": "gaussian", "noise": "predicted"})
+        >>> network_task(config, Task("gaussian", 1, (10,))).outputs
+        2
+    """
+    spec = likelihood_of(config, task)
+    predicted = isinstance(spec, dict) and spec.get("noise") == "predicted"
+    return replace(task, outputs=2 * task.outputs) if predicted else task
 
 
 def annealing(config: Annealing, steps: int) -> float | Schedule:

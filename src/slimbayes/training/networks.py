@@ -16,7 +16,7 @@ from slimbayes._checks import check_choice
 from slimbayes.data.dataset import Task
 from slimbayes.training.config import Net
 
-__all__ = ["NETWORKS", "build_network"]
+__all__ = ["NETWORKS", "build_network", "check_network"]
 
 
 def _image(task: Task) -> dict[str, Any]:
@@ -54,6 +54,8 @@ def _records(task: Task, **options: Any) -> nn.Module:
 
 
 def _mlp(task: Task, hidden: list[int] | None = None) -> nn.Module:
+    if task.vocabulary is not None:
+        raise ValueError("Expected `net.name` to fit the data, but mlp reads real values, not tokens. Use lstm.")
     return nets.MLP(math.prod(task.input_shape), hidden or [100], task.outputs)
 
 
@@ -84,18 +86,27 @@ def build_network(config: Net, task: Task) -> nn.Module:
         >>> build_network(Net(name="mlp", hidden=[5]), Task("categorical", 3, (4,)))[-1]
         Linear(in_features=5, out_features=3, bias=True)
     """
+    check_network(config)
     if ":" in config.name:
         net = _own(config.name, config.options, task)
     else:
-        check_choice("net.name", config.name, NETWORKS)
-        build, described = NETWORKS[config.name]
-        known = [name for name in inspect.signature(described).parameters if name not in SIZES]
-        for option in config.options:
-            check_choice("net", option, known)
-        net = build(task, **config.options)
+        try:
+            net = NETWORKS[config.name][0](task, **config.options)
+        except TypeError as error:
+            raise ValueError(f"The options {config.options} of net {config.name!r} do not fit: {error}.") from error
     if config.weights is not None:
         _start_from(net, config.weights)
     return net
+
+
+def check_network(config: Net) -> None:
+    """Raise unless there are such a network and such options; one's own are checked when they are built."""
+    if ":" in config.name:
+        return
+    check_choice("net.name", config.name, NETWORKS)
+    known = [name for name in inspect.signature(NETWORKS[config.name][1]).parameters if name not in SIZES]
+    for option in config.options:
+        check_choice("net", option, known)
 
 
 def _own(name: str, options: dict[str, Any], task: Task) -> nn.Module:

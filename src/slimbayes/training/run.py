@@ -27,6 +27,7 @@ from slimbayes.model import BayesianModel
 from slimbayes.pretrained import load
 from slimbayes.training.checkpoints import Checkpoints
 from slimbayes.training.config import TrainConfig
+from slimbayes.training.models import network_task
 from slimbayes.training.networks import build_network
 from slimbayes.training.parsing import as_yaml, parse_config, read_yaml
 
@@ -97,7 +98,8 @@ class Run:
     def model(self, which: str = "best") -> BayesianModel:
         """Return the ``"best"`` or the ``"last"`` model, in evaluation mode."""
         checkpoint = self.checkpoints.path(which)
-        return load(checkpoint, self.network()).eval()
+        with torch.random.fork_rng():  # conversion draws what is then overwritten
+            return load(checkpoint, self.network()).eval()
 
     def network(self) -> torch.nn.Module:
         """Return the plain network as it was before training; the global generators are left alone."""
@@ -106,7 +108,7 @@ class Run:
             # A checkpoint has all weights, unless the base was frozen.
             frozen = self.config.method.options.get("freeze_base", False)
             net = self.config.net if frozen else self.config.net.model_copy(update={"weights": None})
-            return build_network(net, self.task)
+            return build_network(net, network_task(self.config, self.task))
 
     # ------------------------------------------------------------------ writing
 

@@ -23,7 +23,7 @@ from slimbayes.training.config import TrainConfig
 from slimbayes.training.evaluation import evaluate
 from slimbayes.training.loop import Loop
 from slimbayes.training.meter import Meter, NonFiniteLoss
-from slimbayes.training.models import build_model, build_objective
+from slimbayes.training.models import build_model, build_objective, network_task
 from slimbayes.training.networks import build_network
 from slimbayes.training.progress import Progress
 from slimbayes.training.rates import build_optimiser, build_schedule, restore_schedule
@@ -51,7 +51,7 @@ class Trainer:
         state = None if index is None else run.checkpoints.state()
         if state is not None:
             self._check_length(state)
-        net = build_network(config.net, self.data.task)
+        net = build_network(config.net, network_task(config, self.data.task))
         self.bare = build_model(config.method, net) if index is None else load(run.checkpoints.path("last"), net)
         self.bare.train()
         self._prepare(net)
