@@ -8,6 +8,9 @@ import pytest
 import torch
 
 from slimbayes.demo.table import table
+from slimbayes.training.cells import cells_of
+from slimbayes.training.grid_file import is_grid, read_grid
+from slimbayes.training.parsing import load_config, read_yaml
 
 ROOT = Path(__file__).parent.parent
 README = (ROOT / "README.md").read_text()
@@ -61,3 +64,22 @@ def test_exactly_two_commands():
 def test_links_lead_somewhere(page):
     for link in re.findall(r"\]\(((?!http)[^)]+)\)", page.read_text()):
         assert (page.parent / link).exists(), link
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
+def test_configurations_are_right(page, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    for block in re.findall(r"```yaml\n# (\S+?\.yaml).*?\n(.*?)```", page.read_text(), re.DOTALL):
+        name, text = block
+        Path(name).write_text(text)
+        content = read_yaml(Path(name))
+        if is_grid(content):
+            assert len(cells_of(read_grid(name))) > 1
+        else:
+            assert load_config(name).data.name == content["data"]
+
+
+def test_both_kinds_of_configuration_are_shown():
+    text = (ROOT / "docs" / "training.md").read_text()
+    assert "# digits.yaml" in text
+    assert "# grid.yaml" in text
