@@ -1,10 +1,12 @@
 """One short run on the real files of each set, for each method: ``SLIMBAYES_DATA`` names the data folder."""
 
 import os
+from functools import cache
 
 import pytest
 
 import slimbayes as sb
+from slimbayes.data.registry import load_data
 from slimbayes.training.models import METHODS
 
 FOLDER = os.environ.get("SLIMBAYES_DATA")
@@ -21,11 +23,18 @@ SETS = {
 SHORT = {"epochs": 2, "batch_size": 64, "annealing": "none", "optimiser": {"name": "adam", "lr": 3e-3}}
 
 
+@cache
+def load_once(name, folder, **options):
+    """Reading all files of a set takes longer than the run."""
+    return load_data(name, folder, **options)
+
+
 @pytest.mark.slow
 @pytest.mark.skipif(not FOLDER, reason="needs the real files: set SLIMBAYES_DATA")
 @pytest.mark.parametrize("method", METHODS)
-@pytest.mark.parametrize("name", SETS)
-def test_a_short_run(name, method, tmp_path):
+@pytest.mark.parametrize("name", [pytest.param(name, marks=pytest.mark.xdist_group(name)) for name in SETS])
+def test_a_short_run(name, method, tmp_path, monkeypatch):
+    monkeypatch.setattr("slimbayes.training.trainer.load_data", load_once)
     config = {**SETS[name], **SHORT, "method": method}
     data = {"name": config["data"]} if isinstance(config["data"], str) else config["data"]
     config["data"] = {**data, "folder": FOLDER, "train_limit": 512, "evaluation_limit": 256}
