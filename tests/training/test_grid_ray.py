@@ -62,8 +62,8 @@ def test_a_cell_whose_worker_is_killed_continues_to_the_same_weights(uninterrupt
 
 
 def test_a_cell_that_raises_is_a_failed_cell(tmp_path):
-    methods = {"good": {"name": "deterministic"}, "bad": {"name": "rank1", "membres": 2}}
+    methods = {"good": {"name": "deterministic"}, "bad": {"name": "rank1", "members": 0}}
     table = run_grid({**GRID, "methods": methods}, tmp_path, overrides=["epochs=1"], on="ray", workers=2, quiet=True)
     assert [row["status"] for row in table.rows.values()] == ["finished", "failed"]
-    assert "Did you mean 'members'?" in table.failed[0]["error"]
+    assert "`members` to be an integer of at least 1, but got 0" in table.failed[0]["error"]
     assert "Traceback" in (tmp_path / "bad-seed0/log.txt").read_text()
