@@ -11,7 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from slimbayes._checks import check_choice
-from slimbayes.data.sources import SOURCES
+from slimbayes.data.sources import missing
 
 __all__ = ["Mnist", "load_idx", "load_mnist"]
 
@@ -95,14 +95,14 @@ def load_mnist(folder: str | os.PathLike[str], kind: str = "MNIST") -> Mnist:
         kind: ``"MNIST"`` or ``"Fashion-MNIST"``.
 
     Raises:
-        FileNotFoundError: A file is missing.
+        MissingData: A file is missing; a ``FileNotFoundError``.
         ValueError: A file is broken, or images and labels do not belong together.
 
     Example:
         >>> load_mnist("no-such-folder")
         Traceback (most recent call last):
             ...
-        FileNotFoundError: Found no train-images-idx3-ubyte, with or without .gz, ...
+        slimbayes.data.folders.MissingData: Found no train-images-idx3-ubyte, with or without .gz, ...
     """
     check_choice("kind", kind, _SUB_FOLDERS)
     files = _files(Path(folder), kind)
@@ -129,10 +129,10 @@ def _files(root: Path, kind: str) -> list[Path]:
     fullest = max(found, key=lambda paths: sum(path.is_file() for path in paths))
     for name, path in zip(_NAMES, fullest, strict=True):
         if not path.is_file():
-            raise FileNotFoundError(
-                f"Found no {name}, with or without .gz, in {root} or its sub-folders "
-                f"{' and '.join(_SUB_FOLDERS[kind])}. Give the folder that holds the four files of {kind}; they can be "
-                f"had from {SOURCES[kind.lower().replace('-', '_')].page}."
+            raise missing(
+                kind.lower().replace("-", "_"),
+                f"{name}, with or without .gz, of the four files of {kind} in {root} or its sub-folders "
+                f"{' and '.join(_SUB_FOLDERS[kind])}",
             )
     return fullest
 

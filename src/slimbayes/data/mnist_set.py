@@ -7,7 +7,6 @@ import torch
 from numpy.typing import NDArray
 
 from slimbayes.data.dataset import DataSet, Examples
-from slimbayes.data.folders import MissingData
 from slimbayes.data.images import image_set, named_preparation
 from slimbayes.data.mnist import load_mnist
 
@@ -64,12 +63,7 @@ def _load(
     normalise: str,
     constants: tuple[list[float], list[float]],
 ) -> DataSet:
-    try:
-        arrays = load_mnist(folder, kind)
-    except FileNotFoundError as error:
-        raise MissingData(
-            f"{error} `slimbayes data get {name}` fetches them; name the folder by --data-dir or SLIMBAYES_DATA."
-        ) from error
+    arrays = load_mnist(folder, kind)
     train = _examples(arrays.train_images, arrays.train_labels)
     test = _examples(arrays.test_images, arrays.test_labels)
     preparation = named_preparation(normalise, train.inputs[0].shape[1:], {"standard": constants})

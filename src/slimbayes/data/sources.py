@@ -268,6 +268,6 @@ def missing(name: str, sought: str) -> MissingData:
     source = SOURCES[name]
     how = f"Fetch it with `slimbayes data get {name}`" if source.files else f"It has to be asked for: {source.steps}"
     return MissingData(
-        f"Found no {sought}. {how} (publisher: {source.page}), or name the folder that holds it by --data-dir or "
+        f"Found no {sought}. {how} (publisher: {source.page}). Give the folder that holds it by --data-dir or "
         "SLIMBAYES_DATA."
     )

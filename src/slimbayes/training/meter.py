@@ -128,7 +128,7 @@ def correct(likelihood: Likelihood, outputs: Tensor, targets: Tensor) -> Tensor 
         return right.sum() / right[0].numel()  # of several labels, their share counts
     if isinstance(likelihood, Categorical) and targets.dim() == 1:
         logits = outputs.movedim(likelihood.class_dim, -1)
-        # By hand: torch's softmax takes five times as long on rows as short as these.
+        # By hand: torch's softmax is slow on rows as short as these, and this is done in every step.
         weights = (logits - logits.amax(-1, keepdim=True)).exp_()
         labels = (weights / weights.sum(-1, keepdim=True)).mean(0).argmax(-1)
         return (labels == targets).float().sum()
