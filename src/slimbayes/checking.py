@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
 import torch
@@ -11,6 +9,7 @@ from torch import Tensor
 
 from slimbayes import tree
 from slimbayes.chunks import evaluating
+from slimbayes.layers.transformer import without_fused_paths
 
 if TYPE_CHECKING:
     from slimbayes.model import BayesianModel
@@ -23,22 +22,32 @@ def check_rows(model: BayesianModel, args: Any, kwargs: Any) -> None:
 
     The draws are spread widely, so that members differ also where they start alike.
     """
-    plain_args, plain_kwargs = tree.map_leaves(
-        lambda leaf: leaf.tensor if isinstance(leaf, tree.BatchAxis) else leaf, (args, kwargs)
-    )
-    with evaluating(model), torch.no_grad(), _without_fused_paths():
-        draw = {name: value * (1 + 0.3 * torch.rand_like(value)) for name, value in model.draw().items()}
+    plain_args, plain_kwargs = tree.unmarked((args, kwargs))
+    with evaluating(model), torch.no_grad(), without_fused_paths():
+        samples = 2 if model.members == 1 else 1  # one draw alone has no rows that another could get
+        draw = {name: _spread(value) for name, value in model.draw(samples).items()}
+        foldable = all(value.is_floating_point() for value in draw.values())
         outputs = list(tree.tensors(model(*args, draw=draw, **kwargs)))
-        for member in {0, model.members - 1}:
-            alone = model.member(member, sample=0, draw=draw)(*plain_args, **plain_kwargs)
-            for place, (found, expected) in enumerate(zip(outputs, tree.tensors(alone), strict=True)):
-                if found.dim() and not _alike(found[member], expected):
+        for row in {0, model.members * samples - 1}:
+            member = row // samples
+            if foldable:
+                net = model.member(member, sample=row % samples, draw=draw)
+                alone = list(tree.tensors(net(*plain_args, **plain_kwargs)))
+            else:
+                one = {name: value[row : row + 1] for name, value in draw.items()}
+                alone = [x[0] if x.dim() else x for x in tree.tensors(model(*args, draw=one, **kwargs))]
+            for place, (found, expected) in enumerate(zip(outputs, alone, strict=True)):
+                if found.dim() and not _alike(found[row], expected):
                     raise ValueError(
                         f"Output {place} of the network is not what member {member} alone says: the network does not "
                         "keep its rows in order. Something in its forward sorts, mixes or concatenates along the batch "
                         "axis, or a converted layer sees something else than the batch there. Concatenate along "
                         "another axis, call the layer twice instead, or exclude the layers in between."
                     )
+
+
+def _spread(value: Tensor) -> Tensor:
+    return value * (1 + 0.3 * torch.rand_like(value)) if value.is_floating_point() else value  # seeds differ enough
 
 
 def _alike(found: Tensor, expected: Tensor) -> bool:
@@ -48,14 +57,3 @@ def _alike(found: Tensor, expected: Tensor) -> bool:
         return True  # such as labels, where a tie may fall either way
     scale = expected[expected.isfinite()].abs().max().item() if expected.isfinite().any() else 0.0
     return torch.allclose(found.double(), expected.double(), rtol=1e-2, atol=1e-3 * scale, equal_nan=True)
-
-
-@contextmanager
-def _without_fused_paths() -> Iterator[None]:
-    """Keep plain transformers on the path that answers for padded positions too."""
-    enabled = torch.backends.mha.get_fastpath_enabled()
-    torch.backends.mha.set_fastpath_enabled(False)
-    try:
-        yield
-    finally:
-        torch.backends.mha.set_fastpath_enabled(enabled)

@@ -130,7 +130,8 @@ def _bytes_per_row(model: BayesianModel, args: Any, kwargs: Any, size: int) -> i
     finally:
         for hook in hooks:
             hook.remove()
-    return -(-4 * largest[0] // model.members)
+    # Whole networks see one member's rows at a time.
+    return 4 * largest[0] if model.independent else -(-4 * largest[0] // model.members)
 
 
 @contextmanager

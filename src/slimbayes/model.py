@@ -17,7 +17,8 @@ from slimbayes import tree
 from slimbayes._checks import check_choice, check_count
 from slimbayes.checking import check_rows
 from slimbayes.chunks import MAX_MEMORY, predict_draws
-from slimbayes.layers.base import BayesianLayer, Stochastic, share_sampling
+from slimbayes.layers.base import BayesianLayer, Collects, Stochastic, share_sampling
+from slimbayes.layers.networks import Networks
 from slimbayes.layers.transformer import close_fast_paths, undo_patches
 from slimbayes.likelihoods import Likelihood, get_likelihood
 from slimbayes.methods.conversion import Conversion, copy_of, replace
@@ -27,6 +28,9 @@ from slimbayes.sampling import NOISES, Sampling, check_sampling, generator_for
 from slimbayes.summary import Summary
 
 __all__ = ["BayesianModel", "unwrapped"]
+
+#: Name under which a draw of a model without random parts stands.
+ANY = "any"
 
 
 class BayesianModel(nn.Module):
@@ -112,10 +116,8 @@ class BayesianModel(nn.Module):
         rows = self.members * each * (-(-size // self.members) if split else size)
         # Whose turn it is first is random, so that every member meets every example sooner or later.
         first = torch.randint(self.members, (1,), device=self.device, generator=generator) if split else 0
-        if split:
-            args, kwargs = tree.on_batch((args, kwargs), size, batch_dim, self._dealt(each, first))
-        else:
-            args, kwargs = tree.on_batch((args, kwargs), size, batch_dim, self._tiled(self.members * each))
+        change = self._dealt(each, first) if split else self._tiled(self.members * each)
+        args, kwargs = tree.on_batch((args, kwargs), size, batch_dim, change, self.independent)
         output = self._run(args, kwargs, samples, noise, rows, generator, draw)
         if split:
             return tree.collect(output, self.members, each, size, batch_dim, first, (args, kwargs))
@@ -132,7 +134,8 @@ class BayesianModel(nn.Module):
         draw: dict[str, Tensor] | None,
     ) -> Any:
         generator = generator_for(self, generator)
-        if noise == "shared" and draw is None and samples > 0:
+        trains_members = self.independent and self.training
+        if noise == "shared" and draw is None and samples > 0 and not trains_members:
             draw = self.draw(samples, generator)
         first = not self._checked and not torch.compiler.is_compiling()
         called: set[str] | None = set() if first else None
@@ -162,7 +165,8 @@ class BayesianModel(nn.Module):
 
     def _warn_of_shadowed_arguments(self) -> None:
         own = set(inspect.signature(BayesianModel.forward).parameters) - {"self", "args", "kwargs"}
-        shadowed = sorted(own & set(inspect.signature(self.net.forward).parameters))
+        net = self.net.networks[0] if isinstance(self.net, Networks) else self.net
+        shadowed = sorted(own & set(inspect.signature(net.forward).parameters))
         if shadowed:
             warnings.warn(
                 f"The network's forward has arguments named {', '.join(shadowed)}, which are the model's own as "
@@ -194,10 +198,13 @@ class BayesianModel(nn.Module):
         """Draw every random part once per member and sample, for ``model(x, draw=...)`` and ``member``.
 
         Returns:
-            By name, tensors of shape ``(members * samples, *shape of the part)``.
+            By name, tensors of shape ``(members * samples, *shape of the part)``; of a model without random parts,
+            something of that length.
         """
         check_count("samples", samples, 1)
         parts = list(self.stochastic())
+        if not parts:
+            return {ANY: torch.zeros(self.members * samples, device=self.device)}
         # Sample by sample, so that the first few of many are the same draws as a few alone.
         each = [{part.name: part.hold(self.members, 1, generator) for part in parts} for _ in range(samples)]
         if samples == 1:
@@ -205,7 +212,7 @@ class BayesianModel(nn.Module):
         return {part.name: torch.stack([one[part.name] for one in each], 1).flatten(0, 1) for part in parts}
 
     def _samples_of(self, draw: dict[str, Tensor]) -> int:
-        names = {part.name for part in self.stochastic()}
+        names = {part.name for part in self.stochastic()} or {ANY}
         if set(draw) != names:
             wrong = sorted(names.symmetric_difference(draw))[:3]
             raise ValueError(
@@ -232,6 +239,11 @@ class BayesianModel(nn.Module):
             elif isinstance(module, Prior) and (penalty := module.penalty()) is not None:
                 terms.append(penalty)
         return sum(terms[1:], terms[0]) if terms else torch.zeros((), device=self.device)
+
+    @property
+    def independent(self) -> bool:
+        """Whether the members share nothing, each a whole network: what is minimised is then their sum."""
+        return isinstance(self.net, Networks)
 
     @property
     def device(self) -> torch.device:
@@ -377,6 +389,31 @@ class BayesianModel(nn.Module):
                 if isinstance(module, nn.modules.batchnorm._NormBase):
                     module.eval()
         return self
+
+    def collect(self) -> None:
+        """Take what training has arrived at into the law that draws come from, with methods that have such a law.
+
+        SWAG takes a snapshot, a chain keeps a sample. Call it every so often once training has settled.
+        """
+        parts = self._collecting()
+        if not parts:
+            raise TypeError(f"A model made by {self.method} collects nothing in training: its draws need no collect().")
+        for part in parts:
+            part.collect()
+
+    def _collecting(self) -> list[Any]:
+        parts = [part for part in self.net.modules() if isinstance(part, Collects)]
+        return [part for part in parts if not isinstance(part, Networks) or part.law is not None]
+
+    @property
+    def collected(self) -> int:
+        """How often ``collect`` has been called."""
+        return max((part.collected for part in self._collecting()), default=0)
+
+    @property
+    def ready(self) -> bool:
+        """Whether there is something to draw from: always, but for methods that collect."""
+        return all(part.ready for part in self._collecting())
 
     # ------------------------------------------------------------------ account and storage
 

@@ -27,7 +27,8 @@ class Terms(NamedTuple):
         nll: Negative log-likelihood, mean over the batch.
         kl: KL of all members, not yet divided by ``num_data``.
         beta: The KL's weight at this step.
-        loss: ``nll + beta * kl / num_data``.
+        loss: ``nll + beta * kl / num_data``; where members share nothing, as in a deep ensemble, and the objective
+            is the average, ``members * nll + ...``: each gets the gradient that it would get alone.
     """
 
     nll: Tensor
@@ -170,7 +171,13 @@ class ELBO:
         nll = -self.log_likelihood(outputs, targets).mean()
         kl = self.model.kl(self.member_kl)
         beta = self.beta
-        return Terms(nll, kl, beta, nll + beta / self.num_data * kl)
+        return Terms(nll, kl, beta, self.loss(nll, kl, beta))
+
+    def loss(self, nll: Tensor, kl: Tensor, beta: float) -> Tensor:
+        """Put the terms together."""
+        # The mean over draws gives each member a share of the gradient; one that trains alone is to have all of it.
+        alone = self.model.independent and self.objective == "average"
+        return nll * (self.model.members if alone else 1) + beta / self.num_data * kl
 
     def __call__(self, outputs: Any, targets: Any) -> Tensor:
         """Return the loss."""

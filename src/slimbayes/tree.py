@@ -139,7 +139,9 @@ def _kinds(tree: Any) -> str:
     return ", ".join(type(value).__name__ for value in (*args, *kwargs.values())) or "nothing"
 
 
-def on_batch(tree: Any, size: int, batch_dim: int, change: Callable[[Tensor, int], Tensor]) -> Any:
+def on_batch(
+    tree: Any, size: int, batch_dim: int, change: Callable[[Tensor, int], Tensor], marked: bool = False
+) -> Any:
     """Apply ``change(tensor, axis)`` to each input that carries the batch; leave the others alone.
 
     Args:
@@ -147,6 +149,7 @@ def on_batch(tree: Any, size: int, batch_dim: int, change: Callable[[Tensor, int
         size: The batch size; a tensor without an axis of this size is shared by all rows.
         batch_dim: The model's batch axis.
         change: What to do, such as repeating along the axis.
+        marked: Return tensors as ``BatchAxis``, for a network that takes its batch apart again.
     """
 
     def one(leaf: Any) -> Any:
@@ -154,9 +157,15 @@ def on_batch(tree: Any, size: int, batch_dim: int, change: Callable[[Tensor, int
             padded, lengths = pad_packed_sequence(leaf, batch_first=True)
             return pack_padded_sequence(change(padded, 0), change(lengths, 0), batch_first=True, enforce_sorted=False)
         tensor, axis = _placed(leaf, size, batch_dim)
-        return tensor if axis is None else _by_example(tensor, axis, size, change)
+        changed = tensor if axis is None else _by_example(tensor, axis, size, change)
+        return BatchAxis(changed, axis) if marked else changed
 
     return map_leaves(one, tree)
+
+
+def unmarked(tree: Any) -> Any:
+    """Return a nest with tensors in the place of each ``BatchAxis``."""
+    return map_leaves(lambda leaf: leaf.tensor if isinstance(leaf, BatchAxis) else leaf, tree)
 
 
 def _by_example(x: Tensor, axis: int, size: int, change: Callable[[Tensor, int], Tensor]) -> Tensor:

@@ -8,7 +8,7 @@ from torch import Generator, Tensor, nn
 
 from slimbayes.sampling import Sampling
 
-__all__ = ["BayesianLayer", "Pick", "Stochastic", "along_rows"]
+__all__ = ["BayesianLayer", "Collects", "Pick", "Stochastic", "along_rows"]
 
 #: Gives the value of a stochastic part for the draw that is being folded.
 Pick = Callable[["Stochastic"], Tensor]
@@ -49,6 +49,25 @@ class Stochastic:
     def own_means(self) -> tuple[nn.Parameter, ...]:
         """Return parameters of the plain network that became locations of this law."""
         return ()
+
+
+class Collects:
+    """A part whose law is made of values met in training, such as SWAG's moments or a chain's samples.
+
+    Attributes:
+        collected: Values taken in so far.
+    """
+
+    collected: int
+
+    @property
+    @abstractmethod
+    def ready(self) -> bool:
+        """Whether enough has been taken in to draw from."""
+
+    @abstractmethod
+    def collect(self) -> None:
+        """Take in what training has arrived at."""
 
 
 class BayesianLayer:

@@ -1,12 +1,15 @@
 """Keeps torch's fused transformer paths, which read weights directly, away from Bayesian layers."""
 
+from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import Any
 
+import torch
 from torch import nn
 
 from slimbayes.layers.base import BayesianLayer
 
-__all__ = ["Patch", "close_fast_paths", "undo_patches"]
+__all__ = ["Patch", "close_fast_paths", "undo_patches", "without_fused_paths"]
 
 #: Module name, attribute, and the value it had.
 Patch = tuple[str, str, Any]
@@ -43,3 +46,14 @@ def undo_patches(net: nn.Module, patches: list[Patch]) -> None:
     """Put back what ``close_fast_paths`` changed."""
     for name, attribute, value in patches:
         setattr(net.get_submodule(name), attribute, value)
+
+
+@contextmanager
+def without_fused_paths() -> Iterator[None]:
+    """Keep plain transformers on the path that answers for padded positions too, and that ``vmap`` can follow."""
+    enabled = torch.backends.mha.get_fastpath_enabled()
+    torch.backends.mha.set_fastpath_enabled(False)
+    try:
+        yield
+    finally:
+        torch.backends.mha.set_fastpath_enabled(enabled)

@@ -59,7 +59,7 @@ class Loop:
         terms = self.elbo.terms(outputs, targets)
         loss = terms.loss
         if part.weight != 1:
-            loss = part.weight * terms.nll + terms.beta / self.elbo.num_data * terms.kl
+            loss = self.elbo.loss(part.weight * terms.nll, terms.kl, terms.beta)
         likelihood = self.elbo.likelihood
         right = None
         if isinstance(likelihood, Likelihood):

@@ -1,0 +1,184 @@
+"""Whole networks as draws: each group of rows goes through a network of its own."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+from torch.func import vmap
+from torch.nn.attention import SDPBackend, sdpa_kernel
+from torch.nn.utils.rnn import PackedSequence
+
+from slimbayes import tree
+from slimbayes.layers.base import BayesianLayer, Collects, Pick
+from slimbayes.layers.states import StateLayout
+from slimbayes.layers.transformer import without_fused_paths
+from slimbayes.layers.weight_law import WeightLaw
+
+__all__ = ["Networks"]
+
+#: Runs the rows of one group.
+Run = Callable[[int, Any, Any], Any]
+
+
+class Networks(BayesianLayer, Collects, nn.Module):
+    """K networks, the members, and perhaps a law over their states.
+
+    Without a law, a draw is a member itself (a deep ensemble). With one, the members are what trains, and draws
+    are states from the law (SWAG, a chain's samples); in training mode the members run, in evaluation their draws.
+
+    Args:
+        networks: The members; with a law, all of one architecture.
+        law: The law, or None.
+        vectorised: Run all draws in one pass of ``torch.func.vmap`` where the architecture allows; one by one where
+            not, in training, and compiled. None for where it pays: not on a CPU, where one by one was measured faster.
+    """
+
+    def __init__(
+        self, networks: Sequence[nn.Module], law: WeightLaw | None = None, vectorised: bool | None = None
+    ) -> None:
+        super().__init__()
+        self.networks = nn.ModuleList(networks)
+        self.law = law
+        self.vectorised = vectorised
+        self.layout = StateLayout(networks[0])
+        #: Set when a pass has shown that torch.func.vmap cannot run this architecture.
+        self.refuses_vmap = not all(_alike(networks[0], network) for network in networks[1:])
+
+    def forward(self, *args: Any, **kwargs: Any) -> Any:
+        """Run each group of rows through its network; inputs come as ``BatchAxis``, see ``tree.narrow``."""
+        sampling = self.enter()
+        rows, batch_dim = sampling.rows, sampling.batch_dim
+        assert rows is not None
+        states = self._states()
+        groups = len(self.networks) if states is None else len(states)
+        if groups > 1 and self._vectorises(args, kwargs):
+            stacked = self._stacked() if states is None else self.layout.state(states)
+            try:
+                return self._at_once(stacked, groups, rows, args, kwargs)
+            except (RuntimeError, NotImplementedError):  # no batching rule, or a branch on the data
+                self.refuses_vmap = True
+
+        def run(group: int, args: Any, kwargs: Any) -> Any:
+            if states is None:
+                return self.networks[group](*args, **kwargs)
+            network = self.networks[group * len(self.networks) // groups]
+            return self.layout.call(network, self.layout.state(states[group]), args, kwargs)
+
+        return in_groups(run, groups, rows, batch_dim, args, kwargs)
+
+    def _states(self) -> Tensor | None:
+        """Return the states to run, ``(draws, size)``, or None for the members as they are."""
+        if self.law is None:
+            return None
+        sampling = self.sampling
+        held = None if sampling.held is None else sampling.held[self.law.name]
+        if held is not None:
+            return held
+        if self.training or (sampling.samples == 0 and not self.law.ready):
+            return None
+        if sampling.samples == 0:
+            return self.law.location()
+        return self.law.hold(len(self.networks), sampling.samples, sampling.generator)
+
+    # ------------------------------------------------------------------ one pass for all
+
+    def _vectorises(self, args: Any, kwargs: Any) -> bool:
+        wanted = next(self.parameters()).device.type != "cpu" if self.vectorised is None else self.vectorised
+        packed = any(isinstance(leaf, PackedSequence) for leaf in tree.leaves((args, kwargs)))
+        return wanted and not (self.training or self.refuses_vmap or packed or torch.compiler.is_compiling())
+
+    def _stacked(self) -> dict[str, Tensor]:
+        """Return the members' states, stacked; with their history, unlike ``torch.func.stack_module_state``."""
+        states = [{**dict(net.named_parameters()), **dict(net.named_buffers())} for net in self.networks]
+        return {name: torch.stack([state[name] for state in states]) for name in states[0]}
+
+    def _at_once(self, states: dict[str, Tensor], groups: int, rows: int, args: Any, kwargs: Any) -> Any:
+        inputs = list(tree.leaves((args, kwargs)))
+        split = [x.tensor if x.axis is None else x.tensor.unflatten(x.axis, (groups, -1)) for x in inputs]
+        nest: Any = None
+
+        def one(state: dict[str, Tensor], *xs: Tensor) -> tuple[Tensor, ...]:
+            nonlocal nest
+            given = iter(xs)
+            own_args, own_kwargs = tree.map_leaves(lambda leaf: next(given), (args, kwargs))
+            nest = self.layout.call(self.networks[0], state, own_args, own_kwargs)
+            return tuple(tree.tensors(nest))
+
+        with without_fused_paths(), sdpa_kernel(SDPBackend.MATH):  # fused kernels have no batching rule
+            outputs = vmap(one, in_dims=(0, *(x.axis for x in inputs)), randomness="different")(states, *split)
+        joined = iter(_join_rows(list(y.unbind()), rows // groups, self.sampling.batch_dim) for y in outputs)
+        return tree.map_leaves(lambda leaf: next(joined), nest)
+
+    # ------------------------------------------------------------------ the law
+
+    @property
+    def collected(self) -> int:  # type: ignore[override]
+        """States that the law has taken in."""
+        return 0 if self.law is None else self.law.collected
+
+    @property
+    def ready(self) -> bool:
+        """Whether there is something to draw from."""
+        return self.law is None or self.law.ready
+
+    def collect(self) -> None:
+        """Let the law take in the members' states."""
+        if self.law is None:
+            raise TypeError("These networks have no law over their states: there is nothing to collect.")
+        self.law.take(torch.stack([self.layout.vector(network) for network in self.networks]))
+
+    def set_up(self, *args: Any, **kwargs: Any) -> None:
+        """Do nothing: networks are not made from a layer."""
+
+    def fold(self, pick: Pick, member: int) -> nn.Module:
+        """Return the network of one draw."""
+        network = self.networks[member]
+        if self.law is not None and self.law.ready:
+            self.layout.load(network, pick(self.law))
+        return network
+
+
+def in_groups(run: Run, groups: int, rows: int, batch_dim: int, args: Any, kwargs: Any) -> Any:
+    """Run consecutive groups of rows one after another, and join their outputs.
+
+    Args:
+        run: ``run(group, args, kwargs)`` runs the rows of one group.
+        groups: Number of groups.
+        rows: Rows in all.
+        batch_dim: Axis of the rows.
+        args: Inputs as ``BatchAxis``.
+        kwargs: Keyword inputs, likewise.
+    """
+    size = rows // groups
+    outputs = []
+    for group in range(groups):
+        part = tree.narrow((args, kwargs), group * size, (group + 1) * size, rows, batch_dim)
+        own_args, own_kwargs = tree.unmarked(part)
+        outputs.append(run(group, own_args, own_kwargs))
+    if groups == 1:
+        return outputs[0]
+    joined = iter([_join_rows(parts, size, batch_dim) for parts in zip(*map(tree.leaves, outputs), strict=True)])
+    return tree.map_leaves(lambda leaf: next(joined), outputs[0])
+
+
+def _join_rows(parts: Sequence[Tensor], size: int, batch_dim: int) -> Tensor:
+    """Join the rows of groups; numbers without an axis, such as auxiliary losses, are averaged."""
+    if isinstance(parts[0], Tensor) and parts[0].dim() == 0:
+        return torch.stack(list(parts)).mean()
+    axes = [tree.output_axis(part, size, batch_dim) for part in parts]
+    shapes = [tuple(part.shape) for part in parts]
+    if len({*shapes}) > 1:
+        raise ValueError(
+            f"Expected the members to have outputs of one shape, but got {list(dict.fromkeys(shapes))}. Build them "
+            "with the same number of outputs."
+        )
+    return torch.cat(list(parts), axes[0])
+
+
+def _alike(first: nn.Module, other: nn.Module) -> bool:
+    """Tell whether two networks differ in their numbers at most."""
+    shapes = [{name: x.shape for name, x in net.state_dict().items()} for net in (first, other)]
+    return str(first) == str(other) and shapes[0] == shapes[1]

@@ -1,0 +1,74 @@
+"""Models whose members are whole networks: what deep ensembles, SWAG, subspaces and chains have in common."""
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+from torch import nn
+
+from slimbayes._checks import check_count
+from slimbayes.layers.networks import Networks
+from slimbayes.layers.weight_law import WeightLaw
+from slimbayes.methods.conversion import Conversion, Part, all_parameters, copy_of, own_parameters
+from slimbayes.model import BayesianModel
+
+__all__ = ["members_of", "whole_model"]
+
+#: Networks, or a function that builds a new one at each call.
+Source = nn.Module | Sequence[nn.Module] | Callable[[], nn.Module]
+
+
+def members_of(networks: Source, members: int | None, argument: str = "networks") -> list[nn.Module]:
+    """Return copies of the given networks, or ``members`` newly built ones.
+
+    Args:
+        networks: One network, several, or a function that builds one with new random weights.
+        members: How many; None for as many as are given. One network cannot become several.
+        argument: Its name in error messages.
+    """
+    if isinstance(networks, nn.Module):
+        networks = [networks]
+    elif callable(networks):
+        check_count("members", 1 if members is None else members, 1)
+        networks = [networks() for _ in range(members or 1)]
+        members = None
+    given = list(networks)
+    for network in given:
+        if not isinstance(network, nn.Module):
+            raise TypeError(
+                f"Expected argument `{argument}` to be networks or a function that builds one, but got "
+                f"{type(network).__name__}."
+            )
+    if not given or (members is not None and members != len(given)):
+        raise ValueError(
+            f"Expected argument `{argument}` to give {members or 'some'} networks, but got {len(given)}: members are "
+            "to start from different weights. Give a list of networks, or a function that builds one."
+        )
+    return [copy_of(network) for network in given]
+
+
+def whole_model(
+    networks: Sequence[nn.Module],
+    method: str,
+    options: dict[str, Any],
+    law: WeightLaw | None = None,
+    vectorised: bool | None = None,
+) -> BayesianModel:
+    """Return the model of some networks; they are not copied.
+
+    Args:
+        networks: The members.
+        method: Name of the method.
+        options: Its options as JSON values; those that all models have are filled in.
+        law: Law over the members' states, or None for the members themselves.
+        vectorised: See ``Networks``.
+    """
+    parts = []
+    for name, module in networks[0].named_modules():
+        if size := own_parameters(module):
+            reason = f"each member has its own; {method} leaves them as they are"
+            parts.append(Part(name, type(module).__name__, False, reason, size, size * len(networks)))
+    conversion = Conversion(Networks(networks, law, vectorised), all_parameters(networks[0]), parts)
+    common = {"members": len(networks), "noise": "shared", "freeze_base": False, "batch_dim": 0}
+    model = BayesianModel(conversion, method, {**common, **options, "vectorised": vectorised})
+    model.train(networks[0].training)
+    return model
