@@ -14,19 +14,28 @@ __version__ = "0.1.0.dev0"
 
 if TYPE_CHECKING:
     from slimbayes import analysis as analysis
+    from slimbayes import calibration as calibration
     from slimbayes import data as data
     from slimbayes import families as families
     from slimbayes import layers as layers
+    from slimbayes import mcmc as mcmc
     from slimbayes import metrics as metrics
     from slimbayes import nets as nets
     from slimbayes import training as training
+    from slimbayes.calibration import ConformalClassifier as ConformalClassifier
+    from slimbayes.calibration import ConformalRegressor as ConformalRegressor
+    from slimbayes.calibration import TemperatureScaling as TemperatureScaling
+    from slimbayes.calibration import calibration_split as calibration_split
+    from slimbayes.calibration import load_calibration as load_calibration
     from slimbayes.likelihoods import Bernoulli as Bernoulli
     from slimbayes.likelihoods import Categorical as Categorical
     from slimbayes.likelihoods import Gaussian as Gaussian
     from slimbayes.methods.batch_ensemble import batch_ensemble as batch_ensemble
     from slimbayes.methods.conversion import register_converter as register_converter
+    from slimbayes.methods.deep_ensemble import deep_ensemble as deep_ensemble
     from slimbayes.methods.deterministic import deterministic as deterministic
     from slimbayes.methods.k_tied import k_tied as k_tied
+    from slimbayes.methods.mc_dropout import mc_dropout as mc_dropout
     from slimbayes.methods.mean_field import mean_field as mean_field
     from slimbayes.methods.rank1 import rank1 as rank1
     from slimbayes.model import BayesianModel as BayesianModel
@@ -41,12 +50,18 @@ if TYPE_CHECKING:
 #: Where each public name is. They are imported when they are first used, so that the command line need not wait
 #: for torch before it can print its help. A test holds this against the list above.
 _PLACES = {
-    **dict.fromkeys(("analysis", "data", "families", "layers", "metrics", "nets", "training"), ""),
+    **dict.fromkeys(("analysis", "calibration", "data", "families", "layers", "mcmc", "metrics", "nets", "training"), ""),
+    **dict.fromkeys(
+        ("ConformalClassifier", "ConformalRegressor", "TemperatureScaling", "calibration_split", "load_calibration"),
+        "calibration",
+    ),
     **dict.fromkeys(("Bernoulli", "Categorical", "Gaussian"), "likelihoods"),
     "batch_ensemble": "methods.batch_ensemble",
     "register_converter": "methods.conversion",
+    "deep_ensemble": "methods.deep_ensemble",
     "deterministic": "methods.deterministic",
     "k_tied": "methods.k_tied",
+    "mc_dropout": "methods.mc_dropout",
     "mean_field": "methods.mean_field",
     "rank1": "methods.rank1",
     "BayesianModel": "model",
