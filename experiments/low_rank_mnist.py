@@ -133,6 +133,7 @@ def run(kind: str, method: str, seed: int, settings: Settings, data: str, out: P
             LAYERS[name]: {key: one if math.isfinite(one) else None for key, one in value._asdict().items()}
             for name, value in snr.compute().items()
         },
+        "snr_of_model": snr.of_model(),
         "validation": evaluate(model, valid_x, valid_y, len(x), settings.samples // 10 or 1, seed),
         "drift": {
             "steps": [int(step) for step in drift.steps],
@@ -180,6 +181,7 @@ def summarise(runs: list[dict[str, Any]]) -> dict[str, Any]:
                 "seeds": [one["seed"] for one in own],
                 "parameters": own[0]["parameters"],
                 "snr": _over_seeds([one["snr"] for one in own]),
+                "snr_of_model": _over_seeds([one["snr_of_model"] for one in own]),
                 "validation": _over_seeds([one["validation"] for one in own]),
             }
     return table
@@ -208,11 +210,11 @@ def tables(summary: dict[str, Any]) -> str:
     layers = list(LAYERS.values())
     lines += [
         "",
-        f"| gradient SNR at step 1000 | {' | '.join(layers)} | median, dense 2 | -ELBO |",
-        "|---|" + "---|" * 5,
+        f"| gradient SNR at step 1000 | all layers | {' | '.join(layers)} | median, dense 2 | -ELBO |",
+        "|---|" + "---|" * 6,
     ]
     for method, row in gradients.items():
-        cells = [_number(row["snr"][layer]["layer"], 1) for layer in layers]
+        cells = [_number(one, 1) for one in (row["snr_of_model"], *(row["snr"][layer]["layer"] for layer in layers))]
         cells += [_number(row["snr"]["dense 2"]["median"], 1), _number(row["validation"]["negative_elbo"], 2)]
         lines.append(f"| {method.replace('_', '-')} | {' | '.join(cells)} |")
     return "\n".join(lines)

@@ -51,6 +51,8 @@ def test_mean_field_over_windows(window):
             moments = np.array(gradients)
             of_layer = (moments**2).mean(0).sum() / moments.var(0).sum()
             assert found[name].layer == pytest.approx(of_layer, rel=1e-9)
+        whole = np.concatenate([np.array(gradients) for gradients in kept.values()], axis=1)
+        assert snr.of_model() == pytest.approx((whole**2).mean(0).sum() / whole.var(0).sum(), rel=1e-9)
 
 
 def test_k_tied_takes_u_and_v_together():

@@ -131,6 +131,13 @@ class GradientSNR:
             found[name] = (mean.cpu().double().numpy() ** 2 + variance, variance)
         return found
 
+    def of_model(self) -> float:
+        r"""Return :math:`\sum_i E[g_i^2] / \sum_i Var[g_i]` over all layers: the ratio of the model's whole gradient."""
+        self.ratios()  # raises unless there is a full window
+        seconds, variances = zip(*self._moments().values(), strict=True)
+        with np.errstate(divide="ignore", invalid="ignore"):
+            return float(sum(one.sum() for one in seconds) / sum(one.sum() for one in variances))
+
     def compute(self) -> dict[str, SNR]:
         """Return the ratios of each layer, summarised."""
         found, ratios = {}, self.ratios()
