@@ -178,5 +178,5 @@ def test_a_record_of_another_model():
 
 
 def test_points_have_no_spread():
-    with pytest.raises(ValueError, match=r"`model`.*rank1 model has none.*sb.mean_field"):
+    with pytest.raises(ValueError, match=r"`model`.*batch_ensemble model has none.*sb.mean_field"):
         PosteriorDrift(sb.batch_ensemble(nn.Linear(4, 3)))

@@ -8,11 +8,11 @@ from torch import Tensor
 
 from slimbayes._checks import check_count
 from slimbayes.analysis.figures import new_axes
-from slimbayes.analysis.matrices import layer_name
+from slimbayes.analysis.matrices import layer_name, posterior_parts
 from slimbayes.layers.factor import Factor
 from slimbayes.layers.gaussian import GaussianWeight
 from slimbayes.layers.scale import TiedScale, in_full_precision
-from slimbayes.model import BayesianModel, unwrapped
+from slimbayes.model import BayesianModel
 
 __all__ = ["PosteriorDrift"]
 
@@ -35,7 +35,7 @@ class PosteriorDrift:
     """
 
     def __init__(self, model: BayesianModel) -> None:
-        self.parts = {layer_name(part.name): part for part in unwrapped(model)[-1].stochastic() if _has_scale(part)}
+        self.parts = {layer_name(part.name): part for part in posterior_parts(model) if _has_scale(part)}
         if not self.parts:
             raise ValueError(
                 f"Expected argument `model` to have posteriors with a spread, but this {model.method} model has none. "
@@ -109,7 +109,7 @@ class PosteriorDrift:
 
 
 def _has_scale(part: Factor | GaussianWeight) -> bool:
-    return part.mean.dim() > 1 if isinstance(part, GaussianWeight) else part.rho is not None
+    return isinstance(part, GaussianWeight) or part.rho is not None
 
 
 def _mean_scale(part: Factor | GaussianWeight) -> Tensor:

@@ -8,11 +8,11 @@ import torch
 from torch import Tensor
 
 from slimbayes._checks import check_count
-from slimbayes.analysis.matrices import layer_name
+from slimbayes.analysis.matrices import layer_name, posterior_parts
 from slimbayes.layers.factor import Factor
 from slimbayes.layers.gaussian import GaussianWeight
 from slimbayes.layers.scale import in_full_precision
-from slimbayes.model import BayesianModel, unwrapped
+from slimbayes.model import BayesianModel
 
 __all__ = ["SNR", "GradientSNR"]
 
@@ -65,11 +65,7 @@ class GradientSNR:
     def __init__(self, model: BayesianModel, window: int = 10) -> None:
         check_count("window", window, 2, "One gradient has no variance; the paper uses 10.")
         self.window = window
-        self.parts = {
-            layer_name(part.name): part
-            for part in unwrapped(model)[-1].stochastic()
-            if not (isinstance(part, GaussianWeight) and part.mean.dim() < 2)
-        }
+        self.parts = {layer_name(part.name): part for part in posterior_parts(model)}
         if not any(_trains_scales(part) for part in self.parts.values()):
             raise ValueError(
                 "Expected argument `model` to have scales that are trained, but it has none. Make one with "

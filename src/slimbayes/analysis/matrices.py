@@ -44,8 +44,7 @@ def posterior_matrices(model: BayesianModel) -> dict[str, PosteriorMatrices]:
     """
     found = {
         layer_name(part.name): PosteriorMatrices(*(as_matrix(part, values) for values in (_location(part), part.scale)))
-        for part in unwrapped(model)[-1].stochastic()
-        if not (isinstance(part, GaussianWeight) and part.mean.dim() < 2)
+        for part in posterior_parts(model)
     }
     if not found:
         raise ValueError(
@@ -53,6 +52,15 @@ def posterior_matrices(model: BayesianModel) -> dict[str, PosteriorMatrices]:
             "none. Make one with sb.mean_field, sb.k_tied or sb.rank1."
         )
     return found
+
+
+def posterior_parts(model: BayesianModel) -> list[Factor | GaussianWeight]:
+    """Return the factors and the weights with a posterior; not biases, nor laws of another kind."""
+    return [
+        part
+        for part in unwrapped(model)[-1].stochastic()
+        if isinstance(part, Factor) or (isinstance(part, GaussianWeight) and part.mean.dim() > 1)
+    ]
 
 
 def layer_name(part_name: str) -> str:

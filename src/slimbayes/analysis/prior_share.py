@@ -6,11 +6,11 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from slimbayes.analysis.matrices import as_matrix, layer_name
+from slimbayes.analysis.matrices import as_matrix, layer_name, posterior_parts
 from slimbayes.families import LogNormal, Normal
 from slimbayes.layers.factor import Factor
 from slimbayes.layers.gaussian import GaussianWeight
-from slimbayes.model import BayesianModel, unwrapped
+from slimbayes.model import BayesianModel
 
 __all__ = ["PriorShare", "prior_share"]
 
@@ -53,10 +53,9 @@ def prior_share(model: BayesianModel) -> dict[str, PriorShare]:
     """
     shares: dict[str, PriorShare] = {}
     undefined: list[str] = []
-    for part in unwrapped(model)[-1].stochastic():
+    for part in posterior_parts(model):
         if isinstance(part, GaussianWeight):
-            if part.mean.dim() > 1:
-                shares[layer_name(part.name)] = _share(part, part.scale, part.prior_std)
+            shares[layer_name(part.name)] = _share(part, part.scale, part.prior_std)
         elif (prior_scale := _prior_scale(part)) is not None:
             shares[layer_name(part.name)] = _share(part, part.scale, prior_scale)
         else:
@@ -64,7 +63,7 @@ def prior_share(model: BayesianModel) -> dict[str, PriorShare]:
     if not shares:
         raise ValueError(
             "Expected argument `model` to have normal posteriors under normal priors, whose precisions add up, but "
-            f"got {', '.join(undefined[:3])}{', ...' if len(undefined) > 3 else ''}."
+            f"got {', '.join(undefined[:3]) or 'none at all'}{', ...' if len(undefined) > 3 else ''}."
         )
     return shares
 

@@ -7,7 +7,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from slimbayes.layers.base import Pick, along_rows, become_plain, member_bias, plain_base
-from slimbayes.layers.factor import Factor, FactorOptions
+from slimbayes.layers.factor import FactorOptions
 from slimbayes.layers.linear import Rank1Linear
 from slimbayes.layers.multihead import Attention
 from slimbayes.layers.rank1 import fold_kernel, perturb
@@ -39,16 +39,16 @@ class Rank1MultiheadAttention(Attention):
         """Add factors to the projections and repeat their biases for each member."""
         memo = {} if memo is None else memo
         self.additive = options.perturbation == "additive"
-        self.members = options.members
+        self.members, self.scales_bias = options.members, options.scales_bias
         self.factors = nn.ModuleDict()
         for projection in "qkv":
             weight = self.projection_weight(projection)
             place: dict[str, Any] = {"device": weight.device, "dtype": weight.dtype}
             if options.has("input"):
                 summed = options.factors == "input"
-                self.factors[f"{projection}_input"] = Factor(weight.shape[1], options, summed, **place)
+                self.factors[f"{projection}_input"] = options.factor(weight.shape[1], summed, **place)
             if options.has("output"):
-                self.factors[f"{projection}_output"] = Factor(weight.shape[0], options, True, **place)
+                self.factors[f"{projection}_output"] = options.factor(weight.shape[0], True, **place)
         if options.member_bias and self.in_proj_bias is not None:
             self.in_proj_bias = member_bias(self.in_proj_bias, options.members, memo)  # type: ignore[assignment]
         out_proj = Rank1Linear.adopt(self.out_proj, options, memo)
@@ -62,15 +62,20 @@ class Rank1MultiheadAttention(Attention):
             return weight
         return self.in_proj_weight.chunk(3)["qkv".index(projection)]
 
-    def _factor(self, name: str) -> Factor | None:
-        return self.factors[name] if name in self.factors else None  # type: ignore[return-value]  # noqa: SIM401
+    def _factor(self, name: str) -> Any:
+        return self.factors[name] if name in self.factors else None  # noqa: SIM401
 
     def project(self, projection: str, x: Tensor) -> Tensor:
         """Project between the factors."""
         weight = self.projection_weight(projection)
+        scales_bias = self.scales_bias
+
+        def op(z: Tensor) -> Tensor:
+            return self._biased(F.linear(z, weight), projection) if scales_bias else F.linear(z, weight)
+
         y = perturb(
             self,
-            lambda z: F.linear(z, weight),
+            op,
             x,
             self._factor(f"{projection}_input"),
             self._factor(f"{projection}_output"),
@@ -78,6 +83,9 @@ class Rank1MultiheadAttention(Attention):
             -1,
             self.additive,
         )
+        return y if scales_bias else self._biased(y, projection)
+
+    def _biased(self, y: Tensor, projection: str) -> Tensor:
         if self.in_proj_bias is None:
             return y
         bias = self.in_proj_bias if self.in_proj_bias.dim() == 2 else self.in_proj_bias.unsqueeze(0)
@@ -97,7 +105,7 @@ class Rank1MultiheadAttention(Attention):
                     None if (f := self._factor(f"{projection}_{side}")) is None else pick(f)
                     for side in ("input", "output")
                 )
-                weight, biases[i] = fold_kernel(self, weight, biases[i], s, r, self.additive)
+                weight, biases[i] = fold_kernel(self, weight, biases[i], s, r, self.additive, self.scales_bias)
                 weights.append(weight.detach().clone())
             if self.in_proj_weight is None:
                 self.q_proj_weight, self.k_proj_weight, self.v_proj_weight = map(nn.Parameter, weights)
@@ -105,5 +113,5 @@ class Rank1MultiheadAttention(Attention):
                 self.in_proj_weight = nn.Parameter(torch.cat(weights))
             if bias is not None:
                 self.in_proj_bias = nn.Parameter(torch.cat(biases).detach().clone())
-        become_plain(self, ("factors",), ("additive", "members"))
+        become_plain(self, ("factors",), ("additive", "members", "scales_bias"))
         return self

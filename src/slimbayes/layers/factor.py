@@ -2,7 +2,7 @@
 
 import math
 from dataclasses import asdict, dataclass
-from typing import Any, Self
+from typing import Any, ClassVar, Self
 
 import torch
 from torch import Generator, Tensor, nn
@@ -11,7 +11,7 @@ from torch import distributions as td
 from slimbayes._checks import check_choice, check_count, check_number
 from slimbayes.divergence import kl_divergence
 from slimbayes.families import FAMILIES, Cauchy, Family, Normal, StudentT, get_family
-from slimbayes.layers.base import Stochastic
+from slimbayes.layers.row_factor import RowFactor
 from slimbayes.priors import Prior, inverse_softplus, softplus_scale
 from slimbayes.sampling import Sampling
 
@@ -63,6 +63,9 @@ class FactorOptions:
     perturbation: str = "multiplicative"
     member_bias: bool = True
     clip: float | None = None
+
+    #: Whether an output factor scales the bias, too; in the papers it does not.
+    scales_bias: ClassVar[bool] = False
 
     def __post_init__(self) -> None:
         check_count("members", self.members, 1, "Give the number of mixture components, such as 4.")
@@ -147,6 +150,10 @@ class FactorOptions:
             laws["prior_family"] = get_family(self.prior_family).spec()
         return {**asdict(self), **laws}
 
+    def factor(self, channels: int, summed: bool, device: Any, dtype: torch.dtype) -> Any:
+        """Return a new factor of this description; see ``Factor``."""
+        return Factor(channels, self, summed, device, dtype)
+
     @classmethod
     def split(cls, kwargs: dict[str, Any]) -> tuple[Self, dict[str, Any]]:
         """Split keyword arguments into factor options and the rest."""
@@ -155,7 +162,7 @@ class FactorOptions:
         return cls(**ours), {name: value for name, value in kwargs.items() if name not in names}
 
 
-class Factor(Stochastic, nn.Module):
+class Factor(RowFactor, nn.Module):
     r"""The posteriors :math:`q_k(f) = \text{family}(loc_k, scale_k)`, one for each member.
 
     Args:
@@ -228,6 +235,11 @@ class Factor(Stochastic, nn.Module):
         return self.loc.shape[0]
 
     @property
+    def random(self) -> bool:
+        """Whether the law has a spread."""
+        return self.rho is not None
+
+    @property
     def scale(self) -> Tensor:
         """softplus(rho) + 1e-7, or zeros for a point mass."""
         return torch.zeros_like(self.loc) if self.rho is None else softplus_scale(self.rho)
@@ -242,32 +254,6 @@ class Factor(Stochastic, nn.Module):
         """The value at each posterior's location, clipped as draws are: the median of the draws."""
         return self._clipped(self.family.location(self.loc))
 
-    def values(self, rows: int, layer: str) -> tuple[Tensor, ...]:
-        """Return the draws that ``rows`` rows take, one tensor ``(groups, channels)`` for each rank.
-
-        Args:
-            rows: Rows of the layer's input.
-            layer: The layer's label, for the error message.
-        """
-        sampling = self.sampling
-        if sampling.held is not None and self.name in sampling.held:
-            drawn = sampling.held[self.name]
-        elif self.rho is None or sampling.samples == 0:
-            drawn = self.location
-        elif sampling.drawn is not None and self.name in sampling.drawn:
-            drawn = sampling.drawn[self.name]
-        else:
-            groups = sampling.groups(self.members, rows)
-            if groups % self.members:
-                raise ValueError(
-                    f"Layer {layer} got {groups} rows, which is no multiple of its {self.members} members. Repeat "
-                    "the batch once for each member, as BayesianModel does: x.repeat(members, ...)."
-                )
-            drawn = self._draw(groups, sampling.generator)
-            if sampling.drawn is not None:
-                sampling.drawn[self.name] = drawn
-        return (drawn,) if drawn.dim() == 2 else drawn.unbind(1)
-
     def _draw(self, groups: int, generator: Generator | None) -> Tensor:
         members = self.members
         noise = self.family.noise((members, groups // members, *self.loc.shape[1:]), self.loc, generator)
@@ -277,16 +263,6 @@ class Factor(Stochastic, nn.Module):
 
     def _clipped(self, values: Tensor) -> Tensor:
         return values if self.clip is None else values.clamp(-self.clip, self.clip)
-
-    def hold(self, members: int, samples: int, generator: Generator | None) -> Tensor:
-        """Draw one value per member and sample: ``(members * samples, [rank,] channels)``."""
-        if samples == 0 or self.rho is None:
-            return self.location.repeat_interleave(max(samples, 1), 0)
-        return self._draw(self.members * samples, generator)
-
-    def at_location(self, member: int) -> Tensor:
-        """Return one member's location: ``([rank,] channels)``."""
-        return self.location[member]
 
     def kl(self) -> Tensor:
         r"""Return :math:`KL(q_k \| p)` summed over elements (Eq. 2): shape ``(members,)``."""

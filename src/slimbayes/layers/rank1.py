@@ -7,7 +7,9 @@ import torch
 from torch import Tensor, nn
 
 from slimbayes.layers.base import BayesianLayer, Pick, along_rows, become_plain, member_bias, plain_base
+from slimbayes.layers.dropout_mask import ElementMask, refuse_to_fold
 from slimbayes.layers.factor import Factor, FactorOptions
+from slimbayes.layers.row_factor import RowFactor
 
 __all__ = ["Rank1", "fold_kernel", "fold_scale", "perturb"]
 
@@ -16,8 +18,8 @@ def perturb(
     layer: BayesianLayer,
     op: Any,
     x: Tensor,
-    input_factor: Factor | None,
-    output_factor: Factor | None,
+    input_factor: RowFactor | ElementMask | None,
+    output_factor: RowFactor | ElementMask | None,
     axis: int,
     channel_dim: int,
     additive: bool,
@@ -38,6 +40,10 @@ def perturb(
         additive: Add the factors instead of multiplying.
     """
     rows = layer.rows_of(x, axis)
+    if isinstance(input_factor, ElementMask):
+        return op(input_factor.masked(x, axis))
+    if isinstance(output_factor, ElementMask):
+        return output_factor.masked(op(x), axis)
     inputs: tuple[Tensor | None, ...] = (None,) if input_factor is None else input_factor.values(rows, layer.label)
     outputs: tuple[Tensor | None, ...] = (None,) if output_factor is None else output_factor.values(rows, layer.label)
     if input_factor is None:
@@ -60,6 +66,7 @@ def fold_scale(s: Tensor | None, r: Tensor | None, inputs: int, outputs: int) ->
         return 1.0
     some = s if s is not None else r
     assert some is not None
+    refuse_to_fold(some)
     rank = 1 if some.dim() == 1 else some.shape[0]
     s = some.new_ones(rank, inputs) if s is None else s.view(rank, inputs)
     r = some.new_ones(rank, outputs) if r is None else r.view(rank, outputs)
@@ -73,10 +80,12 @@ def fold_kernel(
     s: Tensor | None,
     r: Tensor | None,
     additive: bool,
+    scales_bias: bool = False,
 ) -> tuple[Tensor, Tensor | None]:
     """Return the weight ``(out, in)`` and bias of one draw: W ∘ F, or for additive factors b + W s + r."""
     if not additive:
-        return weight * fold_scale(s, r, weight.shape[1], weight.shape[0]), bias
+        scaled = weight * fold_scale(s, r, weight.shape[1], weight.shape[0])
+        return scaled, bias * r if scales_bias and bias is not None and r is not None else bias
     if bias is None:
         raise ValueError(
             f"Layer {layer.label} has an additive perturbation and no bias to fold it into. "
@@ -116,12 +125,12 @@ class Rank1(BayesianLayer, nn.Module):
         inputs, outputs = self.sizes()
         kwargs: dict[str, Any] = {"device": self.weight.device, "dtype": self.weight.dtype}
         self.additive = options.perturbation == "additive"
-        self.members = options.members
+        self.members, self.scales_bias = options.members, options.scales_bias
         self.input_factor = self.output_factor = None
         if options.has("input"):
-            self.input_factor = Factor(inputs, options, summed=options.factors == "input", **kwargs)
+            self.input_factor = options.factor(inputs, summed=options.factors == "input", **kwargs)
         if options.has("output"):
-            self.output_factor = Factor(outputs, options, summed=True, **kwargs)
+            self.output_factor = options.factor(outputs, summed=True, **kwargs)
         if options.member_bias and self.bias is not None:
             assert isinstance(self.bias, nn.Parameter)
             self.bias = member_bias(self.bias, options.members, {} if memo is None else memo)
@@ -149,16 +158,16 @@ class Rank1(BayesianLayer, nn.Module):
         """Apply the layer to rows that are member-major."""
         self.enter()
         axis = self.rows_axis(input)
-        y = perturb(
-            self,
-            (lambda z: self.op(z, *args)) if args else self.op,
-            input,
-            self.input_factor,
-            self.output_factor,
-            axis,
-            self.channel_dim,
-            self.additive,
-        )
+        scales_bias = self.scales_bias
+
+        def op(z: Tensor) -> Tensor:
+            return self._biased(self.op(z, *args), axis) if scales_bias else self.op(z, *args)
+
+        factors = self.input_factor, self.output_factor
+        y = perturb(self, op, input, *factors, axis, self.channel_dim, self.additive)
+        return y if scales_bias else self._biased(y, axis)
+
+    def _biased(self, y: Tensor, axis: int) -> Tensor:
         if self.bias is None:
             return y
         bias = self.bias if self.bias.dim() == 2 else self.bias.unsqueeze(0)
@@ -178,7 +187,9 @@ class Rank1(BayesianLayer, nn.Module):
                 bias = shift if bias is None else bias + shift
             elif isinstance(scale := fold_scale(s, r, *self.sizes()), Tensor):
                 weight = self.scaled_weight(scale.to(weight.dtype))
+                if self.scales_bias and bias is not None and r is not None:
+                    bias = bias * r
             self.weight = nn.Parameter(weight.detach().clone())
             self.bias = None if bias is None else nn.Parameter(bias.detach().clone())
-        become_plain(self, ("input_factor", "output_factor"), ("additive", "members"))
+        become_plain(self, ("input_factor", "output_factor"), ("additive", "members", "scales_bias"))
         return self

@@ -9,9 +9,10 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from slimbayes.layers.base import Pick, become_plain, member_bias, plain_base
-from slimbayes.layers.factor import Factor, FactorOptions
+from slimbayes.layers.factor import FactorOptions
 from slimbayes.layers.rank1 import fold_kernel
 from slimbayes.layers.recurrence import GRUStep, Kernel, LSTMStep, Recurrence, RNNStep
+from slimbayes.layers.row_factor import RowFactor
 
 __all__ = ["Rank1GRU", "Rank1LSTM", "Rank1RNN"]
 
@@ -62,9 +63,9 @@ class _Rank1Recurrent(Recurrence):
             outputs, inputs = weight.shape
             if options.has("input"):
                 summed = options.factors == "input"
-                self.factors[f"{kernel}_{suffix}_input"] = Factor(inputs, options, summed, **place)
+                self.factors[f"{kernel}_{suffix}_input"] = options.factor(inputs, summed, **place)
             if options.has("output"):
-                self.factors[f"{kernel}_{suffix}_output"] = Factor(outputs, options, True, **place)
+                self.factors[f"{kernel}_{suffix}_output"] = options.factor(outputs, True, **place)
             if self.bias and options.member_bias:
                 bias = f"bias_{kernel}_{suffix}"
                 if isinstance(given := getattr(self, bias), nn.Parameter):  # a buffer is no weight of the network's
@@ -87,7 +88,7 @@ class _Rank1Recurrent(Recurrence):
         if name not in self.factors:
             return None
         factor = self.factors[name]
-        assert isinstance(factor, Factor)
+        assert isinstance(factor, RowFactor)
         values = factor.values(rows, self.label)
         if rows % values[0].shape[0]:
             raise ValueError(

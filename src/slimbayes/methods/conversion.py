@@ -195,6 +195,17 @@ def all_parameters(module: nn.Module) -> int:
     return sum(p.numel() for p in module.parameters() if not is_lazy(p))
 
 
+def check_plain(net: nn.Module) -> None:
+    """Raise unless ``net`` is a network without Bayesian layers."""
+    if not isinstance(net, nn.Module):
+        raise TypeError(f"Expected argument `net` to be a torch.nn.Module, but got {type(net).__name__}.")
+    if any(isinstance(module, BayesianLayer) for module in net.modules()):
+        raise ValueError(
+            "Expected argument `net` to be a plain network, but it has been converted already. Convert the network "
+            "itself, or a member: model.member(0)."
+        )
+
+
 def convert(
     net: nn.Module,
     method: str,
@@ -216,13 +227,7 @@ def convert(
         veto: Returns why a module that could be converted is left by default, or ``""``.
         settings_for: Returns the settings for a module of that name, where they differ from module to module.
     """
-    if not isinstance(net, nn.Module):
-        raise TypeError(f"Expected argument `net` to be a torch.nn.Module, but got {type(net).__name__}.")
-    if any(isinstance(module, BayesianLayer) for module in net.modules()):
-        raise ValueError(
-            "Expected argument `net` to be a plain network, but it has been converted already. Convert the network "
-            "itself, or a member: model.member(0)."
-        )
+    check_plain(net)
     include, exclude = checked_selector("include", include, net), checked_selector("exclude", exclude, net)
     # A holder, so that the root can be replaced like any other module.
     holder = nn.ModuleDict({"net": copy_of(net)})

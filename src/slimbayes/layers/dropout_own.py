@@ -1,0 +1,124 @@
+"""A network's own dropout, kept on for prediction."""
+
+from typing import Any, cast
+
+import torch
+from torch import Tensor, nn
+
+from slimbayes.layers.base import BayesianLayer, Pick, become_plain
+from slimbayes.layers.dropout_mask import ElementMask, refuse_to_fold
+
+__all__ = ["OwnDropout", "keep_on", "own_rate"]
+
+_CHANNEL_WISE = (nn.Dropout1d, nn.Dropout2d, nn.Dropout3d)
+
+
+class _Own(BayesianLayer, nn.Module):
+    """What both kinds share: a mask that is drawn, and the way back."""
+
+    mask: ElementMask
+
+    def set_up(self, rate: float) -> None:
+        self.mask = ElementMask(rate)
+
+    def fold(self, pick: Pick, member: int) -> nn.Module:
+        """Become the plain module again, which is how it was at its location."""
+        refuse_to_fold(pick(self.mask))
+        become_plain(self, ("mask",), ())
+        return self
+
+
+class OwnDropout(_Own):
+    """``nn.Dropout`` or ``nn.Dropout1d`` to ``3d`` whose masks are those of the draw, in any mode.
+
+    Shape:
+        - Input and output: any.
+
+    Example:
+        >>> layer = OwnDropout.adopt(nn.Dropout(0.5), 0.5).eval()
+        >>> sorted(layer(torch.ones(100, 3)).unique().tolist())
+        [0.0, 2.0]
+    """
+
+    def forward(self, input: Tensor) -> Tensor:
+        """Drop values, or channels, as the torch class does in training."""
+        self.enter()
+        channel_wise = issubclass(self.plain_class, _CHANNEL_WISE) and input.dim() > 2
+        axis = 0 if channel_wise or input.dim() < 3 else self.rows_axis(input)
+        shape = (*input.shape[:2], *[1] * (input.dim() - 2)) if channel_wise else None
+        if self.mask.name in (self.sampling.held or {}):
+            self.rows_of(input, axis)
+        return self.mask.masked(input, axis, shape)
+
+
+class _InsideKernel(_Own):
+    """A module whose dropout torch applies inside its kernel, from its global generator: run as in training."""
+
+    def forward(self, *args: Any, **kwargs: Any) -> Any:
+        """Run the torch class with its dropout on, reproducibly under the model's generator."""
+        sampling = self.enter()
+        if (sampling.samples and sampling.noise == "shared") or self.mask.name in (sampling.held or {}):
+            raise ValueError(
+                f"Layer {self.label} is a {self.plain_class.__name__} with dropout inside, whose masks torch draws "
+                "for each example and nobody can hold. Use noise='example', exclude the layer, or convert with "
+                "place='before'."
+            )
+        mode, self.training = self.training, sampling.samples > 0
+        try:
+            if sampling.generator is None or sampling.samples == 0:
+                return super().forward(*args, **kwargs)
+            device = sampling.generator.device
+            with torch.random.fork_rng([] if device.type == "cpu" else [device], device_type=device.type):
+                torch.manual_seed(int(self._seed()))
+                return super().forward(*args, **kwargs)
+        finally:
+            self.training = mode
+
+    def _seed(self) -> Tensor:
+        """Return the seed of this pass, the same for a module that is called twice."""
+        drawn = self.sampling.drawn
+        if drawn is None:
+            return self.mask.hold(1, 1, self.sampling.generator)
+        if self.mask.name not in drawn:
+            drawn[self.mask.name] = self.mask.hold(1, 1, self.sampling.generator)
+        return drawn[self.mask.name]
+
+
+def _kept_on(plain: type[nn.Module]) -> type[_Own]:
+    doc = f"``nn.{plain.__name__}`` whose own dropout stays on for prediction."
+    cls = type(f"Own{plain.__name__}", (_InsideKernel, plain), {"__module__": __name__, "__doc__": doc})
+    globals()[cls.__name__] = cls  # where pickle looks for it
+    return cls
+
+
+#: The modules with dropout, and what each becomes.
+_KINDS: dict[type[nn.Module], type[_Own]] = {
+    **dict.fromkeys((nn.Dropout, *_CHANNEL_WISE), OwnDropout),
+    **{
+        plain: _kept_on(plain)
+        for plain in (nn.AlphaDropout, nn.FeatureAlphaDropout, nn.LSTM, nn.GRU, nn.RNN, nn.MultiheadAttention)
+    },
+}
+
+
+def own_rate(module: nn.Module) -> float | None:
+    """Return the dropout rate of a module that has dropout of its own, or None.
+
+    Example:
+        >>> own_rate(nn.Dropout(0.2)), own_rate(nn.LSTM(3, 4, 2, dropout=0.3)), own_rate(nn.Linear(3, 4))
+        (0.2, 0.3, None)
+    """
+    plain = next((kind for kind in _KINDS if isinstance(module, kind)), None)
+    if plain is None or type(module).forward is not plain.forward:
+        return None
+    rate = float(cast(Any, module).p if hasattr(module, "p") else cast(Any, module).dropout)
+    alone = isinstance(module, nn.RNNBase) and module.num_layers == 1  # torch's is between the layers
+    return rate if rate > 0 and not alone else None
+
+
+def keep_on(module: nn.Module) -> nn.Module:
+    """Turn a module with dropout of its own, in place, into one that drops in prediction too."""
+    rate = own_rate(module)
+    assert rate is not None
+    kind = next(cls for plain, cls in _KINDS.items() if isinstance(module, plain))
+    return kind.adopt(module, rate)
