@@ -8,6 +8,7 @@ import typer
 from slimbayes.cli.bench import bench
 from slimbayes.cli.data import data_app
 from slimbayes.cli.demo import demo
+from slimbayes.cli.ensemble import ensemble
 from slimbayes.cli.predict import predict
 from slimbayes.cli.train import train
 
@@ -36,6 +37,7 @@ def _commands() -> None:
 
 app.command()(demo)
 app.command()(train)
+app.command()(ensemble)
 app.command()(predict)
 app.add_typer(data_app, name="data")
 app.command()(bench)

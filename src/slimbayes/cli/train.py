@@ -13,8 +13,9 @@ from slimbayes.cli.output import progress_bar
 
 if TYPE_CHECKING:
     from slimbayes.training.config import TrainConfig
+    from slimbayes.training.run import Run
 
-__all__ = ["train"]
+__all__ = ["show_result", "train"]
 
 
 def train(
@@ -101,6 +102,11 @@ def _single(
         raise
     if os.environ.get("RANK", "0") != "0":  # under torchrun, the first process speaks for all
         return
+    show_result(run, as_json)
+
+
+def show_result(run: "Run", as_json: bool) -> None:
+    """Print the scores of a finished run."""
     result = run.result or {}
     if as_json:
         print(json.dumps({"folder": str(run.folder), **result}, indent=2))

@@ -44,8 +44,14 @@ class Networks(BayesianLayer, Collects, nn.Module):
         self.law = law
         self.vectorised = vectorised
         self.layout = StateLayout(networks[0])
-        #: Set when a pass has shown that torch.func.vmap cannot run this architecture.
-        self.refuses_vmap = not all(_alike(networks[0], network) for network in networks[1:])
+        alike = all(_alike(networks[0], network) for network in networks[1:])
+        if law is not None and not alike:
+            raise ValueError(
+                "Expected argument `networks` to be of one architecture, because a law is over states of one shape, "
+                "but they differ. Make a model of each."
+            )
+        #: Set when a pass has shown that torch.func.vmap cannot run this architecture; it runs the first member's code.
+        self.refuses_vmap = not alike or not all(_same_code(networks[0], network) for network in networks[1:])
 
     def forward(self, *args: Any, **kwargs: Any) -> Any:
         """Run each group of rows through its network; inputs come as ``BatchAxis``, see ``tree.narrow``."""
@@ -54,12 +60,13 @@ class Networks(BayesianLayer, Collects, nn.Module):
         assert rows is not None
         states = self._states()
         groups = len(self.networks) if states is None else len(states)
+        refused = False
         if groups > 1 and self._vectorises(args, kwargs):
             stacked = self._stacked() if states is None else self.layout.state(states)
             try:
                 return self._at_once(stacked, groups, rows, args, kwargs)
             except (RuntimeError, NotImplementedError):  # no batching rule, or a branch on the data
-                self.refuses_vmap = True
+                refused = True
 
         def run(group: int, args: Any, kwargs: Any) -> Any:
             if states is None:
@@ -67,7 +74,9 @@ class Networks(BayesianLayer, Collects, nn.Module):
             network = self.networks[group * len(self.networks) // groups]
             return self.layout.call(network, self.layout.state(states[group]), args, kwargs)
 
-        return in_groups(run, groups, rows, batch_dim, args, kwargs)
+        output = in_groups(run, groups, rows, batch_dim, args, kwargs)
+        self.refuses_vmap |= refused  # only now: one by one, wrong inputs would have raised as well
+        return output
 
     def _states(self) -> Tensor | None:
         """Return the states to run, ``(draws, size)``, or None for the members as they are."""
@@ -109,7 +118,9 @@ class Networks(BayesianLayer, Collects, nn.Module):
 
         with without_fused_paths(), sdpa_kernel(SDPBackend.MATH):  # fused kernels have no batching rule
             outputs = vmap(one, in_dims=(0, *(x.axis for x in inputs)), randomness="different")(states, *split)
-        joined = iter(_join_rows(list(y.unbind()), rows // groups, self.sampling.batch_dim) for y in outputs)
+        size, batch_dim = rows // groups, self.sampling.batch_dim
+        first = tree.narrow((args, kwargs), 0, size, rows, batch_dim)
+        joined = iter(_join_rows(list(y.unbind()), size, batch_dim, first) for y in outputs)
         return tree.map_leaves(lambda leaf: next(joined), nest)
 
     # ------------------------------------------------------------------ the law
@@ -118,6 +129,11 @@ class Networks(BayesianLayer, Collects, nn.Module):
     def collected(self) -> int:  # type: ignore[override]
         """States that the law has taken in."""
         return 0 if self.law is None else self.law.collected
+
+    @property
+    def needed(self) -> int:  # type: ignore[override]
+        """States that the law needs."""
+        return 0 if self.law is None else self.law.needed
 
     @property
     def ready(self) -> bool:
@@ -160,25 +176,52 @@ def in_groups(run: Run, groups: int, rows: int, batch_dim: int, args: Any, kwarg
         outputs.append(run(group, own_args, own_kwargs))
     if groups == 1:
         return outputs[0]
-    joined = iter([_join_rows(parts, size, batch_dim) for parts in zip(*map(tree.leaves, outputs), strict=True)])
+    _check_same_shapes(outputs)
+    joined = iter([_join_rows(parts, size, batch_dim, part) for parts in zip(*map(tree.leaves, outputs), strict=True)])
     return tree.map_leaves(lambda leaf: next(joined), outputs[0])
 
 
-def _join_rows(parts: Sequence[Tensor], size: int, batch_dim: int) -> Tensor:
+def _join_rows(parts: Sequence[Tensor], size: int, batch_dim: int, inputs: Any) -> Tensor:
     """Join the rows of groups; numbers without an axis, such as auxiliary losses, are averaged."""
     if isinstance(parts[0], Tensor) and parts[0].dim() == 0:
         return torch.stack(list(parts)).mean()
-    axes = [tree.output_axis(part, size, batch_dim) for part in parts]
-    shapes = [tuple(part.shape) for part in parts]
-    if len({*shapes}) > 1:
-        raise ValueError(
-            f"Expected the members to have outputs of one shape, but got {list(dict.fromkeys(shapes))}. Build them "
-            "with the same number of outputs."
-        )
-    return torch.cat(list(parts), axes[0])
+    return torch.cat(list(parts), tree.output_axis(parts[0], size, batch_dim, inputs))
+
+
+def _check_same_shapes(outputs: Sequence[Any]) -> None:
+    shapes = [[tuple(x.shape) for x in tree.tensors(output)] for output in outputs]
+    for member, own in enumerate(shapes):
+        if own != shapes[0]:
+            raise ValueError(
+                f"Expected the members to have outputs of one shape, but member 0 returns {_told(shapes[0])} and "
+                f"member {member} {_told(own)}. Build them with the same outputs."
+            )
+
+
+def _told(shapes: list[tuple[int, ...]]) -> str:
+    return " and ".join(map(str, shapes)) or "no tensor"
 
 
 def _alike(first: nn.Module, other: nn.Module) -> bool:
-    """Tell whether two networks differ in their numbers at most."""
+    """Tell whether two networks have states of the same shapes."""
     shapes = [{name: x.shape for name, x in net.state_dict().items()} for net in (first, other)]
     return str(first) == str(other) and shapes[0] == shapes[1]
+
+
+def _same_code(first: nn.Module, other: nn.Module) -> bool:
+    """Tell whether two networks, alike, compute the same with the same state; if in doubt, they do not.
+
+    A plain number that a module computes with need not show in its text.
+    """
+    common = vars(nn.Module())
+    for one, two in zip(first.modules(), other.modules(), strict=True):
+        own, theirs = ({name: x for name, x in vars(module).items() if name not in common} for module in (one, two))
+        if own.keys() != theirs.keys() or not all(_same(x, theirs[name]) for name, x in own.items()):
+            return False
+    return True
+
+
+def _same(one: Any, two: Any) -> bool:
+    if isinstance(one, Tensor) and isinstance(two, Tensor):
+        return torch.equal(one, two)
+    return repr(one) == repr(two)

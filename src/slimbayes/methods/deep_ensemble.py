@@ -1,9 +1,15 @@
 """Deep ensembles (Lakshminarayanan et al. 2017): members that share nothing but the data."""
 
+import copy
+
+from torch import nn
+
+from slimbayes.layers.networks import Networks
+from slimbayes.methods.conversion import copy_of
 from slimbayes.methods.whole import Source, members_of, whole_model
 from slimbayes.model import BayesianModel
 
-__all__ = ["deep_ensemble"]
+__all__ = ["add_member", "deep_ensemble"]
 
 
 def deep_ensemble(
@@ -16,7 +22,12 @@ def deep_ensemble(
 ) -> BayesianModel:
     """Make an ensemble of independent networks.
 
-    Trained together, each member gets the gradient that it would get alone: the objective is the sum over members.
+    Trained together on the average of the members' log-likelihoods (``objective="average"``), each gets the gradient
+    that it would get alone: what is minimised is the sum over members. What they share, such as the learned noise of
+    a Gaussian likelihood, sees all of them. The other objectives, such as ``"mixture"``, train the ensemble's
+    prediction jointly: there the members are no longer independent.
+
+    Members can also be trained apart, on several cores or machines: ``slimbayes.training.fit_ensemble``.
 
     Args:
         networks: A list of networks, which may differ in architecture but not in their outputs; or a function that
@@ -40,3 +51,29 @@ def deep_ensemble(
     """
     nets = members_of(networks, members)
     return whole_model(nets, "deep_ensemble", {"train_on": train_on, "batch_dim": batch_dim}, vectorised=vectorised)
+
+
+def add_member(model: BayesianModel, network: nn.Module) -> BayesianModel:
+    """Return a deep ensemble with one more member; the given one is not changed.
+
+    Members are chosen or left out likewise: ``sb.deep_ensemble([model.member(0), model.member(2)])``.
+
+    Args:
+        model: The ensemble, whose members, likelihood, options, device and mode the new one has.
+        network: The new member; a copy of it is taken.
+
+    Example:
+        >>> model = deep_ensemble(lambda: nn.Linear(8, 3), members=4)
+        >>> add_member(model, nn.Linear(8, 3)).members
+        5
+    """
+    net = getattr(model, "net", None)
+    if not isinstance(net, Networks) or model.method != "deep_ensemble":
+        made = f"one made by {model.method}" if isinstance(model, BayesianModel) else type(model).__name__
+        raise TypeError(f"Expected argument `model` to be made by sb.deep_ensemble, but got {made}.")
+    if not isinstance(network, nn.Module):
+        raise TypeError(f"Expected argument `network` to be a torch.nn.Module, but got {type(network).__name__}.")
+    own = {name: model.options[name] for name in ("train_on", "vectorised", "batch_dim")}
+    new = deep_ensemble([*net.networks, copy_of(network).to(model.device)], **own)
+    new.likelihood = copy.deepcopy(model.likelihood)
+    return new.train(model.training)

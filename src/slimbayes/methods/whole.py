@@ -43,7 +43,18 @@ def members_of(networks: Source, members: int | None, argument: str = "networks"
             f"Expected argument `{argument}` to give {members or 'some'} networks, but got {len(given)}: members are "
             "to start from different weights. Give a list of networks, or a function that builds one."
         )
+    _check_same("device", [{str(x.device) for x in network.parameters()} for network in given], argument)
+    _check_same("dtype", [{str(x.dtype) for x in network.parameters()} for network in given], argument)
     return [copy_of(network) for network in given]
+
+
+def _check_same(what: str, values: list[set[str]], argument: str) -> None:
+    for index, value in enumerate(values):
+        if value != values[0]:
+            raise ValueError(
+                f"Expected argument `{argument}` to have members of one {what}, but member 0 has "
+                f"{', '.join(sorted(values[0]))} and member {index} {', '.join(sorted(value))}. Use network.to(...)."
+            )
 
 
 def whole_model(

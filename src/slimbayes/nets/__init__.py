@@ -3,6 +3,7 @@
 from slimbayes.nets.ehr import RecordClassifier as RecordClassifier
 from slimbayes.nets.lenet import LeNet as LeNet
 from slimbayes.nets.lstm import SequenceClassifier as SequenceClassifier
+from slimbayes.nets.matched import matched as matched
 from slimbayes.nets.mlp import MLP as MLP
 from slimbayes.nets.resnet import ResNet as ResNet
 from slimbayes.nets.resnet import resnet50 as resnet50

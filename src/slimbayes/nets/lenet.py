@@ -18,6 +18,7 @@ class LeNet(nn.Sequential):
         channels: Colour channels of the input.
         size: Height and width of the input.
         kernel: Height and width of the convolutions' kernels.
+        width: Channels of the first convolution; the second has twice, the dense layer 16 times as many.
 
     Shape:
         - Input: ``(batch, channels, size, size)``. Output: ``(batch, classes)``.
@@ -31,20 +32,21 @@ class LeNet(nn.Sequential):
         2202660
     """
 
-    def __init__(self, classes: int = 100, channels: int = 3, size: int = 32, kernel: int = 5) -> None:
+    def __init__(self, classes: int = 100, channels: int = 3, size: int = 32, kernel: int = 5, width: int = 32) -> None:
         check_count("classes", classes)
         check_count("channels", channels)
         check_count("size", size, 4, "Two poolings halve it twice.")
         check_count("kernel", kernel)
+        check_count("width", width)
         super().__init__(
-            nn.Conv2d(channels, 32, kernel, padding="same"),
+            nn.Conv2d(channels, width, kernel, padding="same"),
             nn.ReLU(),
             nn.MaxPool2d(2),
-            nn.Conv2d(32, 64, kernel, padding="same"),
+            nn.Conv2d(width, 2 * width, kernel, padding="same"),
             nn.ReLU(),
             nn.MaxPool2d(2),
             nn.Flatten(),
-            nn.Linear(64 * (size // 4) ** 2, 512),
+            nn.Linear(2 * width * (size // 4) ** 2, 16 * width),
             nn.ReLU(),
-            nn.Linear(512, classes),
+            nn.Linear(16 * width, classes),
         )

@@ -10,5 +10,6 @@ except ModuleNotFoundError as error:
 
 from slimbayes.training.config import TrainConfig as TrainConfig
 from slimbayes.training.engine import fit as fit
+from slimbayes.training.ensemble import fit_ensemble as fit_ensemble
 from slimbayes.training.parsing import load_config as load_config
 from slimbayes.training.run import Run as Run

@@ -76,22 +76,30 @@ class Checkpoints:
             index = Index(name, name, epoch, nll)
         else:
             index = Index(name, before.best, epoch, before.nll)
+        return self._commit(index, model, state)
+
+    def put(self, name: str, model: BayesianModel, epoch: int, nll: float | None) -> Index:
+        """Write a model that was put together from trained ones, in the place of what there is."""
+        return self._commit(Index(name, name, epoch, nll), model, None)
+
+    def _commit(self, index: Index, model: BayesianModel, state: dict[str, Any] | None) -> Index:
         try:
-            self._write(name, model, state)
+            self._write(index.last, model, state)
             self._write_index(index)
         except (OSError, RuntimeError, SafetensorError) as error:  # torch and safetensors have errors of their own
             self.clean(self.index())
-            raise OSError(f"Cannot write {self.folder / name}: {error}. {self.last_good()}") from error
+            raise OSError(f"Cannot write {self.folder / index.last}: {error}. {self.last_good()}") from error
         self.clean(index)
         return index
 
-    def _write(self, name: str, model: BayesianModel, state: dict[str, Any]) -> None:
+    def _write(self, name: str, model: BayesianModel, state: dict[str, Any] | None) -> None:
         draft = self.folder / f".{name}"
         for stale in (draft, self.folder / name):  # left by a run that was killed here
             shutil.rmtree(stale, ignore_errors=True)
         draft.mkdir(parents=True)
         model.save_pretrained(draft)
-        torch.save(state, draft / STATE)
+        if state is not None:
+            torch.save(state, draft / STATE)
         for path in (*draft.iterdir(), draft):
             to_disk(path)
         os.rename(draft, self.folder / name)
@@ -116,7 +124,12 @@ class Checkpoints:
 
     def state(self) -> dict[str, Any]:
         """Return the state that was stored with the last checkpoint."""
-        return torch.load(self.path("last") / STATE, "cpu", weights_only=True)
+        path = self.path("last") / STATE
+        if not path.is_file():
+            raise FileNotFoundError(
+                f"There is no {path}: the model was put together from others, and cannot be trained on as a whole."
+            )
+        return torch.load(path, "cpu", weights_only=True)
 
 
 def random_state() -> dict[str, Any]:

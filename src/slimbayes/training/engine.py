@@ -15,7 +15,7 @@ from accelerate.utils import GradientAccumulationPlugin
 from slimbayes.training.config import TrainConfig
 from slimbayes.training.models import check_method
 from slimbayes.training.networks import check_network
-from slimbayes.training.parsing import load_config, parse_config
+from slimbayes.training.parsing import as_config
 from slimbayes.training.run import Run
 from slimbayes.training.trainer import Trainer
 
@@ -53,10 +53,7 @@ def fit(
         ...     run.result["epochs"], sorted(run.result["test"])
         (2, ['accuracy', 'ece', 'nll'])
     """
-    if isinstance(config, (str, os.PathLike)):
-        config = load_config(Path(config))
-    elif not isinstance(config, TrainConfig):
-        config = parse_config(config)
+    config = as_config(config)
     check_network(config.net)  # before data are loaded, which may take minutes
     check_method(config.method)
     run = Run(default_folder(config) if folder is None else folder)

@@ -2,7 +2,7 @@
 
 import os
 import sys
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import closing
 from pathlib import Path
 from typing import Any
@@ -11,11 +11,11 @@ from slimbayes._checks import check_choice, check_count
 from slimbayes.training.cells import Cell, cells_of
 from slimbayes.training.grid_file import is_grid, read_grid
 from slimbayes.training.grid_table import GridTable
-from slimbayes.training.local import run_locally
+from slimbayes.training.local import Outcomes, run_locally
 from slimbayes.training.on_ray import import_ray, run_on_ray
 from slimbayes.training.run import Run
 
-__all__ = ["is_grid", "run_grid"]
+__all__ = ["is_grid", "run_cells", "run_grid"]
 
 
 def run_grid(
@@ -62,8 +62,31 @@ def run_grid(
         check_count("workers", workers)
     if on == "ray":
         import_ray()
-    folder = Path(out).resolve()
-    cells = cells_of(read_grid(grid, overrides))
+
+    def run(folders: list[Path]) -> Outcomes:
+        return run_on_ray(folders, workers, address) if on == "ray" else run_locally(folders, workers or _cores())
+
+    return run_cells(cells_of(read_grid(grid, overrides)), Path(out).resolve(), run, progress, quiet)
+
+
+def run_cells(
+    cells: Sequence[Cell],
+    folder: Path,
+    run: Callable[[list[Path]], Outcomes],
+    progress: Callable[[int, int], None] | None = None,
+    quiet: bool = False,
+    what: str = "cells",
+) -> GridTable:
+    """Train the cells that are not finished.
+
+    Args:
+        cells: What is wanted.
+        folder: Gets a run folder for each cell, and the table.
+        run: Trains what is in some folders, one after another or side by side.
+        progress: See ``run_grid``.
+        quiet: See ``run_grid``.
+        what: What the cells are called.
+    """
     finished = _finished(cells, folder)
     table = GridTable(folder, cells)
     folders = []
@@ -75,9 +98,8 @@ def run_grid(
             folders[-1].mkdir(parents=True, exist_ok=True)
             Run(folders[-1]).store_config(cell.config)
     table.write()
-    tell = _Teller(len(cells), len(finished), progress, quiet)
-    outcomes = run_on_ray(folders, workers, address) if on == "ray" else run_locally(folders, workers or _cores())
-    with closing(outcomes):
+    tell = _Teller(len(cells), len(finished), progress, quiet, what)
+    with closing(run(folders)) as outcomes:
         for done, error in outcomes:
             if error is None:
                 table.set_finished(done.name)
@@ -92,7 +114,7 @@ def _cores() -> int:
     return os.cpu_count() or 1
 
 
-def _finished(cells: list[Cell], folder: Path) -> set[str]:
+def _finished(cells: Sequence[Cell], folder: Path) -> set[str]:
     """Return the cells that are not to be run again; raise if the folder holds other runs under their names."""
     finished, faults = set(), []
     for cell in cells:
@@ -109,19 +131,21 @@ def _finished(cells: list[Cell], folder: Path) -> set[str]:
         if run.result is not None and run.result["length"] == now:
             finished.add(cell.name)
     if faults:
-        advice = "Give another folder for the grid, or remove the folders of these cells."
-        raise ValueError("\n  ".join(["Nothing was run, since stored cells differ from the grid:", *faults, advice]))
+        advice = "Give another folder for all, or remove the folders of these."
+        raise ValueError("\n  ".join(["Nothing was run, since stored runs differ from the wanted:", *faults, advice]))
     return finished
 
 
 class _Teller:
     """Says how far the grid is: by the callback, and by a line for each cell where there is no terminal."""
 
-    def __init__(self, total: int, done: int, progress: Callable[[int, int], None] | None, quiet: bool) -> None:
+    def __init__(
+        self, total: int, done: int, progress: Callable[[int, int], None] | None, quiet: bool, what: str
+    ) -> None:
         self.total, self.done, self.progress = total, done, progress
         self.lines = not quiet and not sys.stderr.isatty()
         if self.lines and done:
-            print(f"{done} of {total} cells are finished already", file=sys.stderr, flush=True)
+            print(f"{done} of {total} {what} are finished already", file=sys.stderr, flush=True)
         self._report()
 
     def __call__(self, row: dict[str, Any]) -> None:

@@ -2,7 +2,7 @@
 
 import inspect
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from importlib import import_module
 from pathlib import Path
 from typing import Any
@@ -12,7 +12,7 @@ from safetensors.torch import load_file
 from torch import nn
 
 from slimbayes import nets
-from slimbayes._checks import check_choice
+from slimbayes._checks import check_choice, check_count
 from slimbayes.data.dataset import Task
 from slimbayes.training.config import Net
 
@@ -53,7 +53,7 @@ def _records(task: Task, **options: Any) -> nn.Module:
     return nets.RecordClassifier(task.vocabulary, task.context, outputs=task.outputs, **options)
 
 
-def _mlp(task: Task, hidden: list[int] | None = None) -> nn.Module:
+def _mlp(task: Task, hidden: Sequence[int] | None = (100,)) -> nn.Module:
     if task.vocabulary is not None:
         raise ValueError("Expected `net.name` to fit the data, but mlp reads real values, not tokens. Use lstm.")
     return nets.MLP(math.prod(task.input_shape), hidden or [100], task.outputs)
@@ -70,6 +70,17 @@ NETWORKS: dict[str, tuple[Callable[..., nn.Module], Callable[..., Any]]] = {
     "series": (_series, nets.SeriesClassifier),
     "records": (_records, nets.RecordClassifier),
 }
+#: Options that make a network wide; `share` narrows all of them alike.
+WIDTHS = {
+    "mlp": ["hidden"],
+    "lenet": ["width"],
+    "wide_resnet": ["width"],
+    "resnet4": ["width"],
+    "resnet50": ["width"],
+    "lstm": ["embedding", "hidden"],
+    "series": ["hidden"],
+    "records": ["embedding", "hidden", "dense"],
+}
 #: Arguments that follow from the task.
 SIZES = {"task", "inputs", "outputs", "classes", "channels", "size", "vocabulary", "variables", "context"}
 
@@ -79,7 +90,9 @@ def build_network(config: Net, task: Task) -> nn.Module:
 
     Args:
         config: Its name, options and weights. A name with a colon, ``package.module:function``, is your own function;
-            it is called with the options, and with ``task`` if it has an argument of that name.
+            it is called with the options, and with ``task`` if it has an argument of that name. The others have an
+            option ``share``: with K, they are as narrow as one of K members that together have the parameters of
+            the network described.
         task: What is predicted.
 
     Example:
@@ -91,7 +104,7 @@ def build_network(config: Net, task: Task) -> nn.Module:
         net = _own(config.name, config.options, task)
     else:
         try:
-            net = NETWORKS[config.name][0](task, **config.options)
+            net = NETWORKS[config.name][0](task, **_narrowed(config, task))
         except TypeError as error:
             raise ValueError(f"The options {config.options} of net {config.name!r} do not fit: {error}.") from error
     if config.weights is not None:
@@ -106,7 +119,28 @@ def check_network(config: Net) -> None:
     check_choice("net.name", config.name, NETWORKS)
     known = [name for name in inspect.signature(NETWORKS[config.name][1]).parameters if name not in SIZES]
     for option in config.options:
-        check_choice("net", option, known)
+        check_choice("net", option, [*known, "share"])
+
+
+def _narrowed(config: Net, task: Task) -> dict[str, Any]:
+    """Return the options, with widths at which ``share`` networks have together the parameters of this one."""
+    options = config.options
+    share = options.pop("share", None)
+    if share is None:
+        return options
+    check_count("net.share", share)
+    build, signature = NETWORKS[config.name]
+    defaults = inspect.signature(signature).parameters
+    wide = {name: options.get(name) or defaults[name].default for name in WIDTHS[config.name]}
+    widest = max(max(value) if isinstance(value, Sequence) else value for value in wide.values())
+
+    def narrow(width: int) -> dict[str, Any]:
+        def part(value: Any) -> Any:
+            return [*map(part, value)] if isinstance(value, Sequence) else max(1, round(value * width / widest))
+
+        return {**options, **{name: part(value) for name, value in wide.items()}}
+
+    return narrow(nets.matched(lambda width: build(task, **narrow(width)), widest, share))
 
 
 def _own(name: str, options: dict[str, Any], task: Task) -> nn.Module:

@@ -1,6 +1,7 @@
 """From YAML and ``key=value`` words to a configuration; a wrong key names the nearest right one."""
 
 import difflib
+import os
 import re
 import types
 import typing
@@ -13,7 +14,7 @@ from pydantic import BaseModel, ValidationError
 
 from slimbayes.training.config import TrainConfig
 
-__all__ = ["as_yaml", "load_config", "parse_config", "read_yaml", "with_overrides"]
+__all__ = ["as_config", "as_yaml", "load_config", "parse_config", "read_yaml", "with_overrides"]
 
 ModelT = TypeVar("ModelT", bound=BaseModel)
 
@@ -78,6 +79,13 @@ def load_config(path: str | Path, overrides: Iterable[str] = ()) -> TrainConfig:
         overrides: Words such as ``optimiser.lr=0.1``.
     """
     return parse_config(with_overrides(read_yaml(Path(path)), overrides))
+
+
+def as_config(config: TrainConfig | Mapping[str, Any] | str | os.PathLike[str]) -> TrainConfig:
+    """Return a configuration that is given as such, by its keys and values, or as a YAML file."""
+    if isinstance(config, (str, os.PathLike)):
+        return load_config(Path(config))
+    return config if isinstance(config, TrainConfig) else parse_config(config)
 
 
 def parse_config(content: Mapping[str, Any], model: type[ModelT] = TrainConfig) -> ModelT:  # type: ignore[assignment]

@@ -16,6 +16,9 @@ class Purpose(IntEnum):
     ORDER = 2
     AUGMENTATION = 3
     EVALUATION = 4
+    MEMBER = 5
+    CHAINS = 6
+    LAW = 7
 
 
 def mix(*numbers: int) -> int:
