@@ -94,7 +94,7 @@ def test_weights_to_start_from(suffix, tmp_path):
 
 @pytest.mark.parametrize("name", METHODS)
 def test_methods(name):
-    model = build_model(Method(name=name), nn.Linear(3, 2))
+    model = build_model(Method(name=name), lambda: nn.Linear(3, 2))
     assert model(torch.zeros(4, 3)).shape == (model.members, 4, 2)
 
 
@@ -104,7 +104,7 @@ def test_methods(name):
 )
 def test_wrong_methods_are_named(options, words):
     with pytest.raises(ValueError) as error:  # noqa: PT011
-        build_model(Method(**options), nn.Linear(3, 2))
+        build_model(Method(**options), lambda: nn.Linear(3, 2))
     for word in words:
         assert word in str(error.value)
 

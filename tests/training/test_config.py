@@ -61,7 +61,10 @@ FAULTS = {
     "unknown key": ({"epoch": 3}, ["epoch: there is no such key", "'epochs'"]),
     "unknown key inside": ({"optimiser": {"weight_decy": 1}}, ["optimiser.weight_decy", "'weight_decay'"]),
     "nothing near": ({"evaluation": {"zzz": 1}}, ["evaluation.zzz", "samples, every, batch_size, test"]),
-    "wrong choice": ({"optimiser": "lbfgs"}, ["optimiser.name", "'sgd', 'adam' or 'adamw'", "'lbfgs'"]),
+    "wrong choice": (
+        {"optimiser": "lbfgs"},
+        ["optimiser.name", "'sgd', 'adam', 'adamw', 'sgld' or 'sghmc'", "'lbfgs'"],
+    ),
     "wrong number": ({"batch_size": 0}, ["batch_size", "greater than or equal to 1", "0"]),
     "wrong type": ({"seed": "first"}, ["seed", "'first'"]),
     "two lengths": ({"epochs": 1, "steps": 2}, ["`epochs` or `steps`, not both"]),

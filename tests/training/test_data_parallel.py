@@ -27,6 +27,19 @@ CONFIGS = {
     "deterministic": small(method="deterministic", optimiser=SGD, batch_size=63),
     "clipped": small(method="deterministic", optimiser={**SGD, "clip_norm": 0.1, "weight_decay": 0.1}, batch_size=63),
     "accumulated": small(method="batch_ensemble", optimiser=SGD, batch_size=63, accumulate=2),
+    "ensemble": small(
+        method={"name": "deep_ensemble", "members": 2}, optimiser={**SGD, "clip_norm": 0.1}, batch_size=63
+    ),
+    "swag": small(method={"name": "swag", "rank": 2}, optimiser=SGD, batch_size=63, collect={"start": 0.3}),
+    "subspace": small(
+        method={"name": "subspace", "rank": 1, "keep": 3},
+        optimiser=SGD,
+        batch_size=63,
+        collect={"start": 0.3, "every": 0.5, "draws": 2},
+    ),
+    "chains": small(
+        method={"name": "sgmcmc", "members": 2, "keep": 2}, optimiser={"name": "sghmc", "lr": 0.05}, batch_size=63
+    ),
     "rank1": small(method={"name": "rank1", "dropout_rate": 0.3}, optimiser=SLOW, batch_size=63, annealing="none"),
     "mean_field": small(method="mean_field", optimiser=SLOW, batch_size=63, annealing="none", epochs=6),
     "normed": small(method="deterministic", net={"name": "dp_worker:normed"}, evaluation={"every": 1}),
@@ -75,7 +88,7 @@ def trajectory(run, *names):
     return np.array([[line[name] for name in names] for line in run.metrics if "lr" in line])
 
 
-@pytest.mark.parametrize("name", ["deterministic", "clipped", "accumulated"])
+@pytest.mark.parametrize("name", ["deterministic", "clipped", "accumulated", "ensemble", "swag", "subspace", "chains"])
 def test_without_noise_the_same_as_one_process(pair, alone, name):
     ours, theirs = Run(pair[0] / name), alone(name)
     names = ("step", "loss", "nll", "kl", "accuracy", "examples", "lr", "beta")

@@ -72,7 +72,7 @@ OPTIMISERS = {
 def test_optimisers(name):
     kind, expected, options = OPTIMISERS[name]
     model = sb.rank1(torch.nn.Linear(3, 2), members=2)
-    optimiser = build_optimiser(Optimiser(name=name, lr=0.3, weight_decay=0.1, factor_lr=0.01, **options), model)
+    optimiser = build_optimiser(Optimiser(name=name, lr=0.3, weight_decay=0.1, factor_lr=0.01, **options), model, 9)
     assert type(optimiser) is kind
     assert expected.items() <= optimiser.defaults.items()
     by_parameter = {id(p): group for group in optimiser.param_groups for p in group["params"]}
@@ -84,4 +84,4 @@ def test_optimisers(name):
 
 def test_no_momentum_means_no_nesterov():
     model = sb.rank1(torch.nn.Linear(3, 2), members=2)
-    assert not build_optimiser(Optimiser(name="sgd", momentum=0.0), model).defaults["nesterov"]
+    assert not build_optimiser(Optimiser(name="sgd", momentum=0.0), model, 9).defaults["nesterov"]

@@ -55,10 +55,24 @@ SGD = {"optimiser": {"name": "sgd", "lr": 0.1, "clip_norm": 1.0}, "schedule": {"
 ADAM = {"optimiser": {"name": "adam", "lr": 0.01}, "schedule": {"name": "step", "at": [1, 2]}}
 
 
-@pytest.mark.parametrize("rates", [SGD, ADAM], ids=["sgd+cosine", "adam+step"])
-@pytest.mark.parametrize("method", ["rank1", "mean_field", "k_tied", "deterministic"])
-def test_resumed_equals_uninterrupted(tmp_path, monkeypatch, method, rates):
-    config = small(method=method, **rates)
+COLLECT = {"collect": {"start": 0.3, "every": 0.5, "draws": 2}}
+SGHMC = {"optimiser": {"name": "sghmc", "lr": 0.01}, **COLLECT}
+CYCLES = {"optimiser": {"name": "sgld", "lr": 0.01}, "schedule": {"name": "cyclical", "cycles": 2, "exploration": 0.4}}
+RUNS = {
+    **{f"{method}, sgd": {"method": method, **SGD} for method in ("rank1", "mean_field", "k_tied", "deterministic")},
+    **{f"{method}, adam": {"method": method, **ADAM} for method in ("rank1", "mean_field", "mc_dropout")},
+    "deep_ensemble": {"method": {"name": "deep_ensemble", "members": 2}, **SGD},
+    "swag": {"method": {"name": "swag", "rank": 2}, **COLLECT},
+    "subspace": {"method": {"name": "subspace", "rank": 1, "keep": 3}, **COLLECT},
+    "sgmcmc": {"method": {"name": "sgmcmc", "members": 2, "keep": 3}, **SGHMC},
+    "sgmcmc over factors": {"method": {"name": "sgmcmc", "members": 2, "keep": 3, "over": "factors"}, **SGHMC},
+    "cyclical sgmcmc": {"method": {"name": "sgmcmc", "members": 2, "keep": 3}, **CYCLES},
+}
+
+
+@pytest.mark.parametrize("name", RUNS)
+def test_resumed_equals_uninterrupted(tmp_path, monkeypatch, name):
+    config = small(**RUNS[name])
     whole = fit(config, tmp_path / "whole", quiet=True)
     # In the middle of epoch 2; in its first step; at the very beginning of epoch 3.
     pieces = run_interrupted(monkeypatch, config, tmp_path / "pieces", 7, 5, 9)

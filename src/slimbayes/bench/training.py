@@ -58,12 +58,12 @@ def bare_epoch(net: dict[str, Any]) -> Step:
     config = _config(net)
     data = load_data("digits")
     (images,), labels = data.train.fetch(torch.arange(len(data.train)))
-    model = build_model(config.method, build_network(config.net, data.task))
+    model = build_model(config.method, lambda: build_network(config.net, data.task))
     convolutional = any(isinstance(part, torch.nn.Conv2d) for part in model.modules())
     if convolutional:
         model.to(memory_format=torch.channels_last)  # type: ignore[call-overload]
     elbo = build_objective(config, model, data.task, len(labels), 10**6)
-    optimiser = build_optimiser(config.optimiser, model)
+    optimiser = build_optimiser(config.optimiser, model, len(labels))
     schedule = build_schedule(config.schedule, optimiser, 8, 10**6)
     epochs = count()
 

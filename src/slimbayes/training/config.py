@@ -70,13 +70,13 @@ class Method(Named):
     """Further keys are the method's own arguments, such as ``members`` or ``prior_std``."""
 
     name: str = "rank1"
-    """deterministic, rank1, batch_ensemble, mean_field or k_tied."""
+    """deterministic, rank1, batch_ensemble, mean_field, k_tied, mc_dropout, deep_ensemble, swag, subspace or sgmcmc."""
 
 
 class Optimiser(Section):
-    """A torch optimiser."""
+    """A torch optimiser, or a sampler for sgmcmc."""
 
-    name: Literal["sgd", "adam", "adamw"] = "adam"
+    name: Literal["sgd", "adam", "adamw", "sgld", "sghmc"] = "adam"
     lr: float = Field(1e-3, gt=0)
     """Learning rate of what the network had."""
     factor_lr: float | None = Field(None, gt=0)
@@ -89,14 +89,18 @@ class Optimiser(Section):
     """Of sgd."""
     betas: tuple[float, float] = (0.9, 0.999)
     """Of adam and adamw."""
+    temperature: float = Field(1.0, ge=0)
+    """Of sgld and sghmc: 1 samples from the posterior, less from a sharper law."""
+    momentum_decay: float = Field(0.1, gt=0, le=1)
+    """Of sghmc: one minus the momentum."""
     clip_norm: float | None = Field(None, gt=0)
-    """Clip the norm of all gradients together."""
+    """Clip the norm of all gradients together; of each member's, where members share nothing."""
 
 
 class Schedule(Section):
     """The learning rate over training, as a multiple of the optimiser's."""
 
-    name: Literal["constant", "step", "cosine"] = "constant"
+    name: Literal["constant", "step", "cosine", "cyclical"] = "constant"
     warmup: float = Field(0.0, ge=0)
     """Epochs over which the rate first grows linearly."""
     at: list[float] = Field(default_factory=list)
@@ -105,6 +109,10 @@ class Schedule(Section):
     """Of step."""
     final: float = Field(0.0, ge=0, le=1)
     """Of cosine: the multiple at the end."""
+    cycles: int = Field(4, ge=1)
+    """Of cyclical: how often the rate falls from 1 to 0 along a cosine."""
+    exploration: float = Field(0.8, ge=0, lt=1)
+    """Of cyclical: share of each cycle in which a sampler has no noise and nothing is collected."""
 
     @field_validator("at")
     @classmethod
@@ -120,6 +128,8 @@ class Schedule(Section):
                 f"`at` and `name: step` belong together, such as {{name: step, at: [80, 160]}}, but got name "
                 f"{self.name!r} and at {self.at}"
             )
+        if self.name == "cyclical" and self.warmup:
+            raise ValueError(f"a cyclical schedule has no warm-up, but got warmup {self.warmup}; leave it out")
         return self
 
 
@@ -133,6 +143,20 @@ class Annealing(Section):
     """Of stepwise: what one step adds to the weight."""
     every: int = Field(100, ge=1)
     """Of stepwise: steps after which it is raised."""
+
+
+class Collect(Section):
+    """When swag, subspace and sgmcmc take the weights into their law."""
+
+    start: float = Field(0.5, ge=0, lt=1)
+    """Share of the run before the first time; with a cyclical schedule its sampling stages decide instead."""
+    every: float = Field(1.0, gt=0)
+    """Epochs from one time to the next, counted back from the end of the run or cycle."""
+    draws: int = Field(30, ge=1)
+    """Of swag and subspace: draws of each member whose batch-norm statistics are measured at the end, each by a pass
+    over the training examples; and positions in the subspace that are kept."""
+    inference: Literal["ess", "vi"] = "ess"
+    """Of subspace: elliptical slice sampling or variational inference, at the end."""
 
 
 class Evaluation(Section):
@@ -168,6 +192,7 @@ class TrainConfig(Section):
     optimiser: Annotated[Optimiser, BeforeValidator(_named)] = Optimiser()
     schedule: Annotated[Schedule, BeforeValidator(_named)] = Schedule()
     annealing: Annotated[Annealing, BeforeValidator(_named)] = Annealing()
+    collect: Collect = Collect()
     epochs: int | None = Field(None, ge=1)
     """Passes over the training examples; 10 unless `steps` is given."""
     steps: int | None = Field(None, ge=1)

@@ -62,6 +62,8 @@ def evaluate(
         std, each = data.task.target_std, second.mean().item()  # numbers in a target
         return {"nll": nll.mean().item() + each * math.log(std), "rmse": std * first.mean().sqrt().item()}
     confidence, right = first, second
+    if not confidence.isfinite().all():  # the caller is to see it in the NLL, not to hear of it from the ECE
+        return {"nll": math.nan, "accuracy": math.nan, "ece": math.nan}
     # As two classes, the likelier of which is right or wrong, the calibration error is the same.
     ece = expected_calibration_error(
         torch.stack([confidence, torch.zeros_like(confidence)], 1), right.logical_not().long()

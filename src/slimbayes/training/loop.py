@@ -10,6 +10,7 @@ from accelerate.utils import DistributedType
 from torch import Tensor
 from torch.optim.lr_scheduler import LambdaLR
 
+from slimbayes.layers.networks import Networks
 from slimbayes.likelihoods import Likelihood
 from slimbayes.objective import ELBO
 from slimbayes.training.batches import Part
@@ -67,8 +68,17 @@ class Loop:
         meter.add(self.elbo.steps + 1, terms.nll, terms.kl, terms.beta, terms.loss, right, len(targets))
         self.accelerator.backward(loss)
         if self.clip_norm is not None and self.accelerator.sync_gradients:
-            self.accelerator.clip_grad_norm_(self.model.parameters(), self.clip_norm)
+            self._clip(self.clip_norm)
         self._update()
+
+    def _clip(self, norm: float) -> None:
+        net = self.elbo.model.net
+        if not isinstance(net, Networks):
+            self.accelerator.clip_grad_norm_(self.model.parameters(), norm)
+            return
+        self.accelerator.unscale_gradients()
+        for network in net.networks:  # each as if it were alone
+            torch.nn.utils.clip_grad_norm_(network.parameters(), norm)
 
     def _update(self) -> None:
         if self.accelerator.scaler is not None or self.accelerator.distributed_type == DistributedType.XLA:

@@ -26,24 +26,36 @@ METHODS: dict[str, Callable[..., BayesianModel]] = {
     "batch_ensemble": sb.batch_ensemble,
     "mean_field": sb.mean_field,
     "k_tied": sb.k_tied,
+    "mc_dropout": sb.mc_dropout,
+    "deep_ensemble": sb.deep_ensemble,
+    "swag": sb.swag,
+    "subspace": sb.subspace,
+    "sgmcmc": sb.sgmcmc,
 }
 
+#: Those of them that build each of their members anew.
+OF_NETWORKS = {"deep_ensemble", "swag", "subspace", "sgmcmc"}
 
-def build_model(config: Method, net: nn.Module) -> BayesianModel:
-    """Return the network made Bayesian.
+
+def build_model(config: Method, build: Callable[[], nn.Module]) -> BayesianModel:
+    """Return a network made Bayesian, or as many as the method has members.
+
+    Args:
+        config: The method.
+        build: Builds a network.
 
     Example:
-        >>> build_model(Method(name="rank1", members=2), nn.Linear(3, 2)).members
+        >>> build_model(Method(name="rank1", members=2), lambda: nn.Linear(3, 2)).members
         2
     """
     check_method(config)
-    return METHODS[config.name](net, **config.options)
+    return METHODS[config.name](build if config.name in OF_NETWORKS else build(), **config.options)
 
 
 def check_method(config: Method) -> None:
     """Raise unless there are such a method and such options."""
     check_choice("method.name", config.name, METHODS)
-    known = [name for name in inspect.signature(METHODS[config.name]).parameters if name != "net"]
+    known = list(inspect.signature(METHODS[config.name]).parameters)[1:]  # the first is the network
     for option in config.options:
         check_choice("method", option, known)
 

@@ -3,12 +3,13 @@
 import itertools
 import math
 import time
+from functools import partial
 from typing import Any
 
 import torch
 from accelerate import Accelerator
 from accelerate.utils import gather_object
-from torch import Tensor, nn
+from torch import Generator, Tensor, nn
 
 from slimbayes.data.dataset import DataSet
 from slimbayes.data.registry import load_data
@@ -19,6 +20,8 @@ from slimbayes.provenance import provenance
 from slimbayes.summary import count_parameters
 from slimbayes.training.batches import Batches
 from slimbayes.training.checkpoints import random_state, restore_random_state
+from slimbayes.training.collecting import Collector, check_enough
+from slimbayes.training.completing import Again, complete
 from slimbayes.training.config import TrainConfig
 from slimbayes.training.evaluation import evaluate
 from slimbayes.training.loop import Loop
@@ -26,7 +29,7 @@ from slimbayes.training.meter import Meter, NonFiniteLoss
 from slimbayes.training.models import build_model, build_objective, network_task
 from slimbayes.training.networks import build_network
 from slimbayes.training.progress import Progress
-from slimbayes.training.rates import build_optimiser, build_schedule, restore_schedule
+from slimbayes.training.rates import build_cycles, build_optimiser, build_schedule, restore_schedule, switch_noise
 from slimbayes.training.run import Run
 from slimbayes.training.seeds import Purpose, mix, seed_everything
 
@@ -37,12 +40,12 @@ class Trainer:
     """Everything that a run needs while it goes."""
 
     def __init__(self, config: TrainConfig, run: Run, accelerator: Accelerator, quiet: bool) -> None:
-        self.config, self.run, self.accelerator = config, run, accelerator
+        self.config, self.run, self.accelerator, self.quiet = config, run, accelerator, quiet
         self.main = accelerator.is_main_process
         seed_everything(config.seed)
         data = load_data(config.data.name, config.data.folder, **config.data.options)
         self.data = data.limited(config.data.train_limit, config.data.evaluation_limit)
-        self.batches = self._batches()
+        self.batches = self._batches(accelerator.process_index, accelerator.num_processes, config.accumulate)
         self.steps = config.steps or (config.epochs or 0) * self.batches.steps
         self.epochs = math.ceil(self.steps / self.batches.steps)
         seed_everything(config.seed)
@@ -51,10 +54,10 @@ class Trainer:
         state = None if index is None else run.checkpoints.state()
         if state is not None:
             self._check_length(state)
-        net = build_network(config.net, network_task(config, self.data.task))
-        self.bare = build_model(config.method, net) if index is None else load(run.checkpoints.path("last"), net)
+        build = partial(build_network, config.net, network_task(config, self.data.task))
+        self.bare = build_model(config.method, build) if index is None else load(run.checkpoints.path("last"), build())
         self.bare.train()
-        self._prepare(net)
+        self._prepare()
         self.seconds = 0.0
         if self.main:
             self._begin(state is None)
@@ -70,29 +73,42 @@ class Trainer:
 
     # ------------------------------------------------------------------ setting up
 
-    def _batches(self) -> Batches:
-        config, accelerator = self.config, self.accelerator
+    def _batches(self, rank: int, processes: int, parts: int = 1) -> Batches:
+        config = self.config
         return Batches(
             self.data.train,
             min(config.batch_size, len(self.data.train)),
             self.data.preparation,
             self.data.augmentation,
             config.seed,
-            config.accumulate,
-            accelerator.process_index,
-            accelerator.num_processes,
+            parts,
+            rank,
+            processes,
             config.data.workers,
-            accelerator.device.type == "cuda",
+            self.accelerator.device.type == "cuda",
         )
 
-    def _prepare(self, net: nn.Module) -> None:
+    def _prepare(self) -> None:
         config, accelerator = self.config, self.accelerator
+        self.cycles = build_cycles(config.schedule, self.steps)
+        self.collector = None
+        if self.bare.needed:
+            self.collector = Collector(config.collect, self.steps, self.batches.steps, self.cycles)
+            check_enough(self.collector, self.bare)
         elbo = build_objective(config, self.bare, self.data.task, len(self.data.train), self.steps)
-        channels_last = config.channels_last and any(isinstance(part, nn.Conv2d) for part in net.modules())
+        channels_last = config.channels_last and any(isinstance(part, nn.Conv2d) for part in self.bare.modules())
         if channels_last:
             self.bare.to(memory_format=torch.channels_last)  # type: ignore[call-overload]
-        optimiser = build_optimiser(config.optimiser, self.bare)
-        schedule = build_schedule(config.schedule, optimiser, self.batches.steps, self.steps)
+        # One seed for all processes: they move the same chains.
+        self.chain_noise = Generator(accelerator.device).manual_seed(mix(config.seed, Purpose.CHAINS))
+        optimiser = build_optimiser(config.optimiser, self.bare, len(self.data.train), self.chain_noise)
+        schedule = build_schedule(
+            config.schedule,
+            optimiser,
+            self.batches.steps,
+            self.steps,
+            None if self.collector is None else self.collector.begins,
+        )
         model, prepared = accelerator.prepare(self.bare, optimiser)
         clip = config.optimiser.clip_norm
         self.loop = Loop(accelerator, model, elbo, prepared, schedule, clip, channels_last)
@@ -131,6 +147,8 @@ class Trainer:
         self.loop.optimiser.load_state_dict(state["optimiser"])
         restore_schedule(self.loop.schedule, state["schedule"])
         self.loop.elbo.load_state_dict(state["elbo"])
+        if "chain_noise" in state:  # not in runs of an earlier version
+            self.chain_noise.set_state(state["chain_noise"])
         if self.accelerator.scaler is not None:
             self.accelerator.scaler.load_state_dict(state["scaler"])
         self.seconds = state["seconds"]
@@ -167,7 +185,11 @@ class Trainer:
         start, done = time.perf_counter(), 0
         for _ in range(min(self.batches.steps, self.steps - epoch * self.batches.steps)):
             lr = float(loop.schedule.get_last_lr()[0])
+            if self.cycles is not None:
+                switch_noise(loop.optimiser, self.cycles.sampling(loop.elbo.steps))
             examples = loop.step(itertools.islice(parts, config.accumulate), meter)
+            if self.collector is not None and self.collector.due(loop.elbo.steps):
+                self.bare.collect()
             examples *= self.accelerator.num_processes
             done += examples
             self.progress.step(examples)
@@ -195,6 +217,10 @@ class Trainer:
 
     def _finish_epoch(self, epoch: int, means: dict[str, Any]) -> None:
         config, step = self.config, self.loop.elbo.steps
+        if epoch == self.epochs:
+            # Every process does the same on all examples.
+            examples = Again(self._batches(0, 1), self.epochs)
+            complete(self.loop.elbo, examples, config.collect, mix(config.seed, Purpose.LAW), self.quiet)
         validation = None
         if self.data.validation is not None and (epoch % config.evaluation.every == 0 or epoch == self.epochs):
             validation = self._scores(self.data, "validation")
@@ -207,6 +233,7 @@ class Trainer:
                 "optimiser": self.loop.optimiser.state_dict(),
                 "schedule": self.loop.schedule.state_dict(),
                 "elbo": self.loop.elbo.state_dict(),
+                "chain_noise": self.chain_noise.get_state(),
                 "whole": epoch * self.batches.steps <= self.steps,
                 "scaler": None if scaler is None else scaler.state_dict(),
                 "random": states,
@@ -214,7 +241,8 @@ class Trainer:
             }
             # Stored before, so that no epoch lacks its line: a line whose checkpoint never came is cut off on resuming.
             self.progress.store(epoch, step, means, validation)
-            nll = None if validation is None else validation["nll"]
+            # What collects has its best law at the end, however well one epoch's weights do.
+            nll = None if validation is None or self.collector is not None else validation["nll"]
             self.run.checkpoints.save(self.bare, state, epoch, nll)
             self.progress.show(epoch, self.epochs, means, validation)
         if validation is not None and config.trackers:
@@ -226,7 +254,10 @@ class Trainer:
         if self.accelerator.num_processes > 1:
             for buffer in model.buffers():  # such as a norm layer's statistics: each process has its own
                 torch.distributed.broadcast(buffer, 0)
-        return evaluate(model, getattr(data, part), data, self.config.evaluation, self.config.seed, self.accelerator)
+        config = self.config.evaluation
+        if not model.ready:  # nothing to draw from yet: the weights as they are
+            config = config.model_copy(update={"samples": 0})
+        return evaluate(model, getattr(data, part), data, config, self.config.seed, self.accelerator)
 
     def _finish(self) -> None:
         index = self.run.checkpoints.index()
