@@ -77,6 +77,8 @@ def test_the_document_shows_the_stored_summary_and_claims_what_holds(low_rank_mn
         assert share["mean"]["mean"] < 0.5
     exact, tied = (structure["test"][name]["accuracy"]["mean"] for name in ("mean-field", "rank 2"))
     assert tied == pytest.approx(exact, abs=0.002)
+    of_models = {method: row["snr_of_model"]["mean"] for method, row in gradients.items()}
+    assert [round(of_models[f"{k}-tied"] / of_models["mean_field"]) for k in (1, 2, 3)] == [106, 125, 123]
     for layer in ("dense 1", "dense 2"):
         for kind in ("layer", "median"):
             ratios = {method: row["snr"][layer][kind]["mean"] for method, row in gradients.items()}
