@@ -27,12 +27,14 @@ types: $(VENV)/for-development
 $(BIN)/python:
 	$(PYTHON) -m venv $(VENV)
 
-$(VENV)/for-use: pyproject.toml constraints.txt | $(BIN)/python
+$(VENV)/for-use: pyproject.toml constraints.txt laplace.txt | $(BIN)/python
 	$(PIP) -e ".[train,sklearn,report]"
+	$(PIP) --no-deps -r laplace.txt
 	touch $@
 
-$(VENV)/for-development: pyproject.toml constraints.txt | $(BIN)/python
+$(VENV)/for-development: pyproject.toml constraints.txt laplace.txt | $(BIN)/python
 	$(PIP) -e ".[dev]"
+	$(PIP) --no-deps -r laplace.txt
 	touch $@
 
 clean:

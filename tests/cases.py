@@ -1,5 +1,6 @@
 """The one table of (method, network) cases; a new method is a few new rows."""
 
+import copy
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any
@@ -10,6 +11,7 @@ from torch import nn
 from torch.nn.utils.rnn import pack_padded_sequence, pad_packed_sequence
 
 import slimbayes as sb
+from slimbayes.methods.laplace import dense_normal_model
 
 BATCH, CLASSES = 5, 3
 
@@ -121,11 +123,93 @@ class Method:
     options: dict[str, Any] = field(default_factory=dict)
     #: Draws of one member differ from each other.
     random: bool = True
+    #: A draw can be folded into the weights of a plain network.
+    foldable: bool = True
     #: Options under which the model at its location is the given network.
     neutral: dict[str, Any] = field(default_factory=dict)
 
 
+def ensemble_of(net: nn.Module, members: int = 3, **options: Any) -> sb.BayesianModel:
+    """Return an ensemble around a network: the members' mean is not meant to be it, but the first member is."""
+    return sb.deep_ensemble([net, *(spread(net) for _ in range(members - 1))], **options)
+
+
+def spread(net: nn.Module, by: float = 0.1) -> nn.Module:
+    """Return a copy of a network with other weights."""
+    other = copy.deepcopy(net)
+    with torch.no_grad():
+        for parameter in other.parameters():
+            parameter.add_(by * torch.randn_like(parameter))
+    return other
+
+
+def chains_of(make: Any, samples: int = 6, by: float = 0.1, **options: Any) -> sb.BayesianModel:
+    """Return a model of chains that took some steps of a random walk and kept where they came to."""
+    model = sb.sgmcmc(make, keep=5, **options)
+    walking = [p for n, p in model.named_parameters() if options.get("over") != "factors" or n.endswith("loc")]
+    with torch.no_grad():
+        for _ in range(samples):
+            for parameter in walking:
+                parameter.add_(by * torch.randn_like(parameter))
+            model.collect()
+    return model
+
+
+def weight_chains_of(net: nn.Module, members: int = 3, **options: Any) -> sb.BayesianModel:
+    return chains_of([net, *(spread(net) for _ in range(members - 1))], **options)
+
+
+def around(model: sb.BayesianModel, by: float = 0.1) -> sb.BayesianModel:
+    """Let a model collect snapshots on both sides of its networks, which are then its locations."""
+    steps = [by * torch.randn_like(parameter) for parameter in model.parameters()]
+    with torch.no_grad():
+        for sign in (1, -2, 1):
+            for parameter, step in zip(model.parameters(), steps, strict=True):
+                parameter.add_(sign * step)
+            model.collect()
+    return model
+
+
+def refreshed(model: sb.BayesianModel, own_statistics: bool) -> sb.BayesianModel:
+    """Give draws batch-norm statistics; the location keeps the network's, if those are to be compared with."""
+    law = model.net.law
+    if law.has_norms:
+        model.refresh([NETWORKS["resnet"].inputs(8)], samples=20)
+        if own_statistics:
+            law.location_statistics.copy_(law.mean[:, law.weights :])
+    return model
+
+
+def swag_of(net: nn.Module, members: int = 2, own_statistics: bool = False, **options: Any) -> sb.BayesianModel:
+    return refreshed(around(sb.swag([net] * members, **options)), own_statistics)
+
+
+def subspace_of(
+    net: nn.Module, members: int = 2, own_statistics: bool = False, gaussian: bool = False, **options: Any
+) -> sb.BayesianModel:
+    model = around(sb.subspace([net] * members, rank=2, keep=3, **options))
+    law = model.net.law
+    law.span()
+    if gaussian:
+        law.set_gaussian(torch.zeros(members, 2), torch.eye(2).expand(members, 2, 2))
+    else:
+        z = torch.randn(members, 10, 2)
+        law.set_samples(torch.cat([z, -z], 1))
+    return refreshed(model, own_statistics)
+
+
+def gaussian_last_layer(net: nn.Module, **options: Any) -> sb.BayesianModel:
+    """Return what ``sb.laplace`` makes, with some other covariance, which needs no data and no laplace-torch."""
+    model = dense_normal_model(net, **options)
+    for buffer in next(model.stochastic()).root.buffers():
+        buffer.mul_(0.1 + 0.1 * torch.rand_like(buffer))
+    return model
+
+
 METHODS = {
+    "deterministic": Method(sb.deterministic, random=False),
+    "deep_ensemble": Method(ensemble_of, random=False, neutral={"members": 1}),
+    "deep_ensemble_vectorised": Method(ensemble_of, {"vectorised": True}, random=False, neutral={"members": 1}),
     "rank1": Method(sb.rank1, neutral={"init": "ones"}),
     "rank1_cauchy": Method(
         sb.rank1, {"family": "cauchy", "dropout_rate": 1e-6, "clip": 10.0}, neutral={"init": "ones"}
@@ -145,6 +229,24 @@ METHODS = {
     ),
     "rank1_one_member": Method(sb.rank1, {"members": 1}, neutral={"init": "ones"}),
     "batch_ensemble": Method(sb.batch_ensemble, random=False, neutral={"init": "ones"}),
+    "batch_ensemble_rank2_norm": Method(
+        sb.batch_ensemble,
+        {"rank": 2, "members": 2, "member_norm": True, "member_bias": False, "init": "sign"},
+        random=False,
+        neutral={"init": "ones"},
+    ),
+    "swag": Method(swag_of, {"rank": 2}, neutral={"own_statistics": True}),
+    "swag_diagonal": Method(swag_of, {"rank": 0, "members": 1, "vectorised": True}, neutral={"own_statistics": True}),
+    "subspace": Method(subspace_of, neutral={"own_statistics": True}),
+    "subspace_gaussian": Method(subspace_of, {"gaussian": True, "vectorised": True}, neutral={"own_statistics": True}),
+    "sgmcmc": Method(weight_chains_of, neutral={"members": 1, "by": 0.0}),
+    "sgmcmc_factors": Method(chains_of, {"over": "factors", "members": 3}, neutral={"init": "ones", "by": 0.0}),
+    "laplace": Method(gaussian_last_layer),
+    "laplace_diag": Method(gaussian_last_layer, {"structure": "diag"}),
+    "laplace_kron": Method(gaussian_last_layer, {"structure": "kron", "noise": "example"}),
+    "mc_dropout": Method(sb.mc_dropout),
+    "mc_dropout_after": Method(sb.mc_dropout, {"rate": 0.5, "place": "after", "noise": "shared"}),
+    "mc_dropout_element": Method(sb.mc_dropout, {"unit": "element"}, foldable=False),
     "mean_field": Method(sb.mean_field),
     "mean_field_local": Method(sb.mean_field, {"estimator": "local", "prior": "he", "max_std": 0.2}),
     "mean_field_flipout": Method(sb.mean_field, {"estimator": "flipout", "bayesian_bias": False, "prior": "tied_mean"}),

@@ -7,9 +7,11 @@ import pytest
 import torch
 from typer.testing import CliRunner
 
+from slimbayes import pretrained
 from slimbayes.cli.app import app
 from slimbayes.demo import METHODS, run
 from slimbayes.demo import choose as choosing
+from slimbayes.demo.contenders import available
 from slimbayes.demo.digits import CORRUPTIONS, corrupt, load_digits
 from slimbayes.demo.table import table
 
@@ -87,7 +89,7 @@ def test_results_say_where_they_come_from(results):
     assert results["settings"] == {
         "methods": {"plain": METHODS["plain"][1], "rank1": METHODS["rank1"][1]},
         "members": 4,
-        "samples": 4,
+        "draws": 16,
         "seeds": 2,
         "epochs": 1,
         "part": "test",
@@ -109,6 +111,20 @@ def test_a_run_can_be_repeated(results):
         assert {**ours, "seconds": 0} == {**theirs, "seconds": 0}
 
 
+@pytest.mark.parametrize("method", available())
+def test_every_method_runs(method):
+    (outcome,) = run([method], seeds=1, epochs=4)["results"]
+    assert outcome["clean"]["accuracy"] > 0.15  # more than a guess
+    assert outcome["title"] in table({"settings": {"seeds": 1, "part": "test"}, "results": [outcome]})
+
+
+def test_methods_are_those_of_the_library_and_all_have_a_grid():
+    stored = set(pretrained.METHODS) - {"deterministic"} | {"plain", "rank1_cauchy", "sgmcmc_factors"}
+    assert set(METHODS) == set(choosing.GRID) == stored
+    for name in METHODS:
+        assert name in CliRunner().invoke(app, ["demo", "--help"], env={"COLUMNS": "500"}).stdout
+
+
 def test_the_table_has_means_and_standard_errors_over_seeds(results):
     a, b = (r["clean"]["nll"] for r in results["results"][:2])
     row = table(results).splitlines()[1]
@@ -122,7 +138,7 @@ def test_command_line(tmp_path):
     outcome = CliRunner().invoke(app, arguments)
     assert outcome.exit_code == 0
     assert "the plain network" in outcome.stdout
-    assert json.loads(out.read_text())["results"][0]["parameters"] == 38_282
+    assert json.loads(out.read_text())["results"][0]["stored_numbers"] == 38_282
     printed = CliRunner().invoke(app, [*arguments, "--json"])
     assert json.loads(printed.stdout)["settings"]["epochs"] == 1
 

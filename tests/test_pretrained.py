@@ -321,7 +321,7 @@ LOADS = {
     "unknown method": (
         lambda folder: edit(folder, method="rank9"),
         mlp,
-        ["'rank9'", "['deterministic', 'k_tied', 'mean_field', 'rank1']", "Update"],
+        ["'rank9'", str(sorted(pretrained.METHODS)), "Update"],
     ),
     "unknown likelihood": (
         lambda folder: edit(folder, likelihood={"name": "beta"}),

@@ -30,14 +30,21 @@ if TYPE_CHECKING:
     from slimbayes.likelihoods import Bernoulli as Bernoulli
     from slimbayes.likelihoods import Categorical as Categorical
     from slimbayes.likelihoods import Gaussian as Gaussian
+    from slimbayes.mcmc.model_sampler import chain_sampler as chain_sampler
     from slimbayes.methods.batch_ensemble import batch_ensemble as batch_ensemble
     from slimbayes.methods.conversion import register_converter as register_converter
+    from slimbayes.methods.deep_ensemble import add_member as add_member
     from slimbayes.methods.deep_ensemble import deep_ensemble as deep_ensemble
     from slimbayes.methods.deterministic import deterministic as deterministic
     from slimbayes.methods.k_tied import k_tied as k_tied
+    from slimbayes.methods.laplace import laplace as laplace
     from slimbayes.methods.mc_dropout import mc_dropout as mc_dropout
     from slimbayes.methods.mean_field import mean_field as mean_field
     from slimbayes.methods.rank1 import rank1 as rank1
+    from slimbayes.methods.sgmcmc import sgmcmc as sgmcmc
+    from slimbayes.methods.subspace import subspace as subspace
+    from slimbayes.methods.subspace_inference import subspace_inference as subspace_inference
+    from slimbayes.methods.swag import swag as swag
     from slimbayes.model import BayesianModel as BayesianModel
     from slimbayes.objective import ELBO as ELBO
     from slimbayes.prediction import Prediction as Prediction
@@ -50,20 +57,28 @@ if TYPE_CHECKING:
 #: Where each public name is. They are imported when they are first used, so that the command line need not wait
 #: for torch before it can print its help. A test holds this against the list above.
 _PLACES = {
-    **dict.fromkeys(("analysis", "calibration", "data", "families", "layers", "mcmc", "metrics", "nets", "training"), ""),
+    **dict.fromkeys(
+        ("analysis", "calibration", "data", "families", "layers", "mcmc", "metrics", "nets", "training"), ""
+    ),
     **dict.fromkeys(
         ("ConformalClassifier", "ConformalRegressor", "TemperatureScaling", "calibration_split", "load_calibration"),
         "calibration",
     ),
     **dict.fromkeys(("Bernoulli", "Categorical", "Gaussian"), "likelihoods"),
+    "chain_sampler": "mcmc.model_sampler",
     "batch_ensemble": "methods.batch_ensemble",
     "register_converter": "methods.conversion",
-    "deep_ensemble": "methods.deep_ensemble",
+    **dict.fromkeys(("add_member", "deep_ensemble"), "methods.deep_ensemble"),
     "deterministic": "methods.deterministic",
     "k_tied": "methods.k_tied",
+    "laplace": "methods.laplace",
     "mc_dropout": "methods.mc_dropout",
     "mean_field": "methods.mean_field",
     "rank1": "methods.rank1",
+    "sgmcmc": "methods.sgmcmc",
+    "subspace": "methods.subspace",
+    "subspace_inference": "methods.subspace_inference",
+    "swag": "methods.swag",
     "BayesianModel": "model",
     "ELBO": "objective",
     "Prediction": "prediction",

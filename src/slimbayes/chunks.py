@@ -37,6 +37,7 @@ def predict_draws(
         # A weight that all draws of a pass share saves time in training; here draws are to differ.
         noise = "shared" if model.options.get("sample_per") == "batch" else model.options["noise"]
     check_sampling(samples, noise)
+    noise = "shared" if model.coherent else noise
     check_count("max_memory", max_memory, 1)
     if batch_size is not None:
         check_count("batch_size", batch_size, 1)
@@ -166,8 +167,8 @@ def _join(outputs: list[Any], lengths: list[int], axes: list[int | None]) -> Any
     def join(parts: tuple[Tensor, ...]) -> Tensor:
         axis = next(remaining)
         if axis is None:
-            weights = parts[0].new_tensor(lengths) / sum(lengths)
-            return torch.stack(parts) @ weights
+            shares = torch.stack(parts) / sum(lengths)  # not whole numbers any more
+            return shares @ shares.new_tensor(lengths)
         axis += 1  # the first is the draws'
         shapes = {(*part.shape[:axis], *part.shape[axis + 1 :]) for part in parts}
         if len(shapes) > 1:
@@ -185,7 +186,7 @@ def _interleave(outputs: list[Any], members: int) -> Any:
 
     def join(parts: tuple[Tensor, ...]) -> Tensor:
         if parts[0].dim() == 0:
-            return torch.stack(parts).mean()
+            return (torch.stack(parts) / len(parts)).sum()
         return torch.cat([part.unflatten(0, (members, -1)) for part in parts], 1).flatten(0, 1)
 
     return outputs[0] if len(outputs) == 1 else _zip_tensors(join, outputs)

@@ -7,6 +7,7 @@ read the shared ``Sampling`` state and draw their factors, and comes back with t
 import inspect
 import warnings
 from collections.abc import Iterator
+from contextlib import AbstractContextManager, nullcontext
 from pathlib import Path
 from typing import Any, Self
 
@@ -19,6 +20,8 @@ from slimbayes.checking import check_rows
 from slimbayes.chunks import MAX_MEMORY, predict_draws
 from slimbayes.layers.base import BayesianLayer, Collects, Stochastic, share_sampling
 from slimbayes.layers.networks import Networks
+from slimbayes.layers.refreshed_law import RefreshedLaw
+from slimbayes.layers.statistics import refresh_statistics
 from slimbayes.layers.transformer import close_fast_paths, undo_patches
 from slimbayes.likelihoods import Likelihood, get_likelihood
 from slimbayes.methods.conversion import Conversion, copy_of, replace
@@ -105,6 +108,7 @@ class BayesianModel(nn.Module):
         """
         noise = self.options["noise"] if noise is None else noise
         check_sampling(samples, noise)
+        noise = "shared" if self.coherent else noise
         if draw is not None:
             samples = self._samples_of(draw)
         batch_dim = self.sampling.batch_dim
@@ -206,10 +210,15 @@ class BayesianModel(nn.Module):
         if not parts:
             return {ANY: torch.zeros(self.members * samples, device=self.device)}
         # Sample by sample, so that the first few of many are the same draws as a few alone.
-        each = [{part.name: part.hold(self.members, 1, generator) for part in parts} for _ in range(samples)]
+        with self._dealing():
+            each = [{part.name: part.hold(self.members, 1, generator) for part in parts} for _ in range(samples)]
         if samples == 1:
             return each[0]
         return {part.name: torch.stack([one[part.name] for one in each], 1).flatten(0, 1) for part in parts}
+
+    def _dealing(self) -> AbstractContextManager[None]:
+        law = self.net.law if isinstance(self.net, Networks) else None
+        return nullcontext() if law is None else law.dealing()
 
     def _samples_of(self, draw: dict[str, Tensor]) -> int:
         names = {part.name for part in self.stochastic()} or {ANY}
@@ -244,6 +253,11 @@ class BayesianModel(nn.Module):
     def independent(self) -> bool:
         """Whether the members share nothing, each a whole network: what is minimised is then their sum."""
         return isinstance(self.net, Networks)
+
+    @property
+    def coherent(self) -> bool:
+        """Whether a draw is one network for all examples, whatever ``noise`` says."""
+        return self.independent
 
     @property
     def device(self) -> torch.device:
@@ -288,7 +302,8 @@ class BayesianModel(nn.Module):
             if generator is not None:
                 raise ValueError(f"Expected `seed` or `generator`, but got both (seed={seed}). Give one.")
             generator = Generator(self.device).manual_seed(seed)
-        draws = predict_draws(self, args, kwargs, samples, batch_size, noise, generator, max_memory)
+        with self._dealing():
+            draws = predict_draws(self, args, kwargs, samples, batch_size, noise, generator, max_memory)
         reading = self.likelihood if likelihood is None else get_likelihood(likelihood)
         return Prediction(draws, reading, self.members, self.sampling.batch_dim)
 
@@ -401,6 +416,27 @@ class BayesianModel(nn.Module):
         for part in parts:
             part.collect()
 
+    def refresh(self, batches: Any, samples: int = 30, seed: int = 0) -> None:
+        """Measure the batch-norm statistics of draws, with SWAG and subspaces; a network without them needs none.
+
+        Makes ``samples`` draws of each member, and sends all batches through each of them and through the location,
+        with dropout off. From then on draws are these, none of them twice before all have come once, until something
+        new is collected. Of a draw, its seed and its statistics are stored.
+
+        Args:
+            batches: Training inputs, as a list or a loader. A batch is the inputs, or a tuple or list that begins with
+                them; inputs are a tensor, or several in a tuple or list, or keyword arguments in a dict.
+            samples: Draws of each member; of a subspace's stored samples, at most as many as there are.
+            seed: Decides the draws, on any device.
+        """
+        law = self.net.law if isinstance(self.net, Networks) else None
+        if not isinstance(law, RefreshedLaw):
+            raise TypeError(f"A model made by {self.method} has no draws whose statistics must be measured.")
+        if law.has_norms:
+            assert isinstance(self.net, Networks)
+            networks = [copy_of(network) for network in self.net.networks]
+            refresh_statistics(law, networks, self.net.layout, batches, samples, seed)
+
     def _collecting(self) -> list[Any]:
         parts = [part for part in self.net.modules() if isinstance(part, Collects)]
         return [part for part in parts if not isinstance(part, Networks) or part.law is not None]
@@ -409,6 +445,11 @@ class BayesianModel(nn.Module):
     def collected(self) -> int:
         """How often ``collect`` has been called."""
         return max((part.collected for part in self._collecting()), default=0)
+
+    @property
+    def needed(self) -> int:
+        """How often ``collect`` must be called before there is something to draw from; 0 where it never is."""
+        return max((part.needed for part in self._collecting()), default=0)
 
     @property
     def ready(self) -> bool:

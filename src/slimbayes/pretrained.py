@@ -3,35 +3,74 @@
 import hashlib
 import json
 import shutil
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
 import torch
-from safetensors import safe_open
+from safetensors import SafetensorError, safe_open
 from safetensors.torch import save_file
 from torch import Tensor, nn
 
 import slimbayes
 from slimbayes.files import replacing
+from slimbayes.layers.refreshed_law import RefreshedLaw
 from slimbayes.likelihoods import LIKELIHOODS, Likelihood, get_likelihood
+from slimbayes.methods.batch_ensemble import batch_ensemble
 from slimbayes.methods.conversion import exactly
+from slimbayes.methods.deep_ensemble import ensemble_of
 from slimbayes.methods.deterministic import deterministic
 from slimbayes.methods.k_tied import k_tied
+from slimbayes.methods.laplace import dense_normal_model
+from slimbayes.methods.mc_dropout import mc_dropout
 from slimbayes.methods.mean_field import mean_field
 from slimbayes.methods.rank1 import rank1
+from slimbayes.methods.sgmcmc import sgmcmc
+from slimbayes.methods.subspace import subspace
+from slimbayes.methods.swag import swag
 from slimbayes.model import BayesianModel
 
 __all__ = ["load", "save"]
 
 FORMAT = 1
+
+
+def _of_networks(make: Callable[..., BayesianModel]) -> Callable[..., BayesianModel]:
+    """Return how to rebuild a model whose members are whole networks: from one for all, or from all of them."""
+
+    def rebuild(net: Any, members: int, include: Any, noise: str, freeze_base: bool, **options: Any) -> BayesianModel:
+        if isinstance(net, nn.Module):
+            return make([net] * members, members, **options)
+        if len(net) != members:
+            raise ValueError(
+                f"Expected argument `net` to be one network, if all are alike, or the {members} of the saved model, but "
+                f"got {len(net)}."
+            )
+        return make(net, members, **options)
+
+    return rebuild
+
+
+#: How to rebuild chains over what.
+_CHAINS: dict[str, Callable[..., BayesianModel]] = {
+    "weights": _of_networks(sgmcmc),
+    "factors": lambda net, noise, **options: sgmcmc(net, **options),
+}
+
 CONFIG, WEIGHTS = "config.json", "model.safetensors"
 #: Methods that can be rebuilt from a network and the options in config.json.
 METHODS: dict[str, Callable[..., BayesianModel]] = {
     "rank1": rank1,
+    "batch_ensemble": lambda net, family, dropout_rate, **options: batch_ensemble(net, **options),
     "mean_field": mean_field,
     "k_tied": k_tied,
+    "laplace": lambda net, include, freeze_base, **options: dense_normal_model(net, **options),
+    "mc_dropout": lambda net, freeze_base, **options: mc_dropout(net, **options),
     "deterministic": lambda net, batch_dim, **others: deterministic(net, batch_dim=batch_dim),
+    "deep_ensemble": _of_networks(ensemble_of),
+    "swag": _of_networks(swag),
+    "subspace": _of_networks(subspace),
+    "sgmcmc": lambda net, over, **options: _CHAINS[over](net, over=over, **options),
 }
 
 
@@ -74,10 +113,16 @@ def _check_likelihood(likelihood: Likelihood) -> None:
 
 def _wanted(model: BayesianModel) -> dict[str, Tensor]:
     """Return what a model with a frozen base adds to it."""
-    added = set(map(id, model.added_parameters()))
+    added = _added(model)
     if model.likelihood is not None:
         added.update(map(id, model.likelihood.parameters()))
-    return {name: p.detach() for name, p in model.named_parameters() if id(p) in added}
+    return {name: tensor.detach() for name, tensor in model.state_dict(keep_vars=True).items() if id(tensor) in added}
+
+
+def _added(model: BayesianModel) -> set[int]:
+    """Return the ids of the tensors that conversion added: parameters, and what random parts have collected."""
+    collected = (buffer for part in model.stochastic() for buffer in part.buffers())
+    return {id(tensor) for tensors in (model.added_parameters(), collected) for tensor in tensors}
 
 
 def _without_duplicates(state: dict[str, Tensor]) -> tuple[dict[str, Tensor], dict[str, str]]:
@@ -107,23 +152,26 @@ def fingerprint(model: BayesianModel) -> str:
 
 
 def _base(model: BayesianModel) -> Iterator[tuple[str, Tensor]]:
-    added = set(map(id, model.added_parameters()))
+    added = _added(model)
     for name, parameter in model.net.named_parameters():
         if id(parameter) not in added:
             yield name, parameter
     for name, buffer in model.net.named_buffers():
         # The count of batches changes nothing that a frozen norm layer does.
-        if not name.endswith("num_batches_tracked"):
+        if not name.endswith("num_batches_tracked") and id(buffer) not in added:
             yield name, buffer
 
 
-def load(folder: str | Path, net: nn.Module, device: Any = None, check_base: bool = True) -> BayesianModel:
+def load(
+    folder: str | Path, net: nn.Module | Sequence[nn.Module], device: Any = None, check_base: bool = True
+) -> BayesianModel:
     """Rebuild a model that ``save_pretrained`` wrote.
 
     Args:
         folder: The folder.
         net: The plain network of the same architecture: with any weights if they were saved too, with the
-            very weights that were converted if the base was frozen.
+            very weights that were converted if the base was frozen. A list of them for an ensemble whose members
+            differ in architecture.
         device: Where to put the model; None for where ``net`` is.
         check_base: Make sure that a frozen base is the one that the factors were trained on.
 
@@ -139,15 +187,19 @@ def load(folder: str | Path, net: nn.Module, device: Any = None, check_base: boo
     for name in (CONFIG, WEIGHTS):
         if not (folder / name).is_file():
             raise FileNotFoundError(f"No {name} in {str(folder)!r}. Give a folder that save_pretrained wrote.")
-    if not isinstance(net, nn.Module):
-        raise TypeError(f"Expected argument `net` to be a torch.nn.Module, but got {type(net).__name__}.")
+    if isinstance(net, nn.ModuleList):
+        net = list(net)
+    nets: list[Any] = list(net) if isinstance(net, (list, tuple)) else [net]
+    for one in nets or [None]:
+        if not isinstance(one, nn.Module):
+            raise TypeError(f"Expected argument `net` to be a torch.nn.Module, but got {type(one).__name__}.")
     config = json.loads((folder / CONFIG).read_text())
     if config.get("format") != FORMAT or config.get("method") not in METHODS:
         raise ValueError(
             f"{str(folder / CONFIG)!r} has format {config.get('format')!r} and method {config.get('method')!r}; this "
             f"version reads format {FORMAT} and {sorted(METHODS)}. Update slimbayes."
         )
-    _check_architecture(set(config["converted"]), net)
+    _check_architecture(set(config["converted"]), nets[0])
     options = config["options"]
     if "untied" in options:
         options["untied"] = exactly(options["untied"])
@@ -161,9 +213,15 @@ def load(folder: str | Path, net: nn.Module, device: Any = None, check_base: boo
             "Expected argument `net` to be the network whose frozen weights the factors were trained on, but its "
             "weights differ. Load those weights into it first; check_base=False loads all the same."
         )
-    with safe_open(folder / WEIGHTS, framework="pt") as file:
-        state = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118
+    try:
+        with safe_open(folder / WEIGHTS, framework="pt") as file:
+            state = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118
+    except SafetensorError as error:
+        raise ValueError(f"{str(folder / WEIGHTS)!r} is damaged: {error}. Copy or save it again.") from error
     state.update({name: state[source] for name, source in config["tied"].items()})
+    for path, part in model.named_modules():
+        if isinstance(part, RefreshedLaw):
+            part.make_room(state, f"{path}.")
     _check_fit(state, model, set(model.state_dict()) if config["base"] is None else set(_wanted(model)))
     model.load_state_dict(state, strict=False)
     return model

@@ -8,7 +8,7 @@ from torch import Generator, Tensor
 
 from slimbayes._checks import check_choice
 from slimbayes.calibration.calibrator import Calibrator
-from slimbayes.calibration.quantile import check_level, conformal_quantile
+from slimbayes.calibration.quantile import checked_level, conformal_quantile
 from slimbayes.calibration.split import checked_targets
 from slimbayes.prediction import Prediction
 
@@ -54,7 +54,7 @@ class ConformalClassifier(Calibrator):
     classes: int = field(default=0, init=False)
 
     def __post_init__(self) -> None:
-        check_level(self.level)
+        self.level = checked_level(self.level)
         check_choice("score", self.score, ("threshold", "aps"))
 
     def fit(self, prediction: Prediction, targets: Tensor, generator: Generator | None = None) -> Self:
@@ -121,6 +121,11 @@ def _class_probs(prediction: Prediction) -> Tensor:
             f"Expected argument `prediction` to have one set of classes for each example, but its probabilities have "
             f"the shape {tuple(probs.shape)}. Positions of an example are not exchangeable: make a prediction of one "
             "of them, or of one label, and a ConformalClassifier for each."
+        )
+    if probs.isnan().any():
+        raise ValueError(
+            f"Expected argument `prediction` to have class probabilities, but those of {int(probs.isnan().any(1).sum())} "
+            "examples are not defined: a logit is infinite. Check the model; predict in float32 if it overflows."
         )
     return probs
 

@@ -9,7 +9,7 @@ from torch import Tensor
 
 from slimbayes._checks import check_choice
 from slimbayes.calibration.calibrator import Calibrator
-from slimbayes.calibration.quantile import check_level, conformal_quantile
+from slimbayes.calibration.quantile import checked_level, conformal_quantile
 from slimbayes.calibration.split import batch_axis, checked_targets
 from slimbayes.prediction import Prediction
 
@@ -44,7 +44,7 @@ class ConformalRegressor(Calibrator):
     quantile: float = field(default=math.inf, init=False)
 
     def __post_init__(self) -> None:
-        check_level(self.level)
+        self.level = checked_level(self.level)
         check_choice("score", self.score, ("normalised", "absolute"))
 
     def fit(self, prediction: Prediction, targets: Tensor) -> Self:
@@ -76,6 +76,10 @@ class ConformalRegressor(Calibrator):
         return prediction.mean - reach, prediction.mean + reach
 
     def _scale(self, prediction: Prediction) -> Tensor:
+        if not prediction.mean.isfinite().all():
+            raise ValueError(
+                "Expected argument `prediction` to have finite means. Check the model; predict in float32 if it overflows."
+            )
         if self.score == "absolute":
             return torch.ones_like(prediction.mean)
         scale = prediction.std

@@ -6,13 +6,14 @@ from torch import Tensor
 __all__ = ["coverage", "set_size"]
 
 
-def coverage(sets: Tensor | tuple[Tensor, Tensor], targets: Tensor) -> Tensor:
+def coverage(sets: Tensor | tuple[Tensor, Tensor], targets: Tensor, batch_dim: int = 0) -> Tensor:
     """Return the share of examples whose set or interval holds the target.
 
     Args:
         sets: ``(batch, classes)`` of booleans, or the two bounds of intervals, ``(batch, *)`` each; an example with
             several intervals is covered if all hold.
         targets: ``(batch,)`` of classes, or ``(batch, *)``.
+        batch_dim: Axis of the examples in intervals and their targets, where it is not the first.
 
     Example:
         >>> coverage(torch.tensor([[True, False], [True, True]]), torch.tensor([1, 1]))
@@ -27,14 +28,16 @@ def coverage(sets: Tensor | tuple[Tensor, Tensor], targets: Tensor) -> Tensor:
                 f"got {sets.dtype} of shape {tuple(sets.shape)} and {tuple(targets.shape)}."
             )
         return sets.gather(1, targets.reshape(-1, 1).long()).float().mean()
-    low, high = (bound.reshape(len(bound), -1) for bound in sets)
-    if low.numel() != targets.numel() or len(low) != len(targets):
+    low, high = sets
+    if low.shape == (*targets.shape, 1):
+        targets = targets.unsqueeze(-1)
+    if low.shape != targets.shape:
         raise ValueError(
-            f"Expected argument `targets` to have the shape {tuple(sets[0].shape)} of the intervals, but got "
+            f"Expected argument `targets` to have the shape {tuple(low.shape)} of the intervals, but got "
             f"{tuple(targets.shape)}. Reshape them."
         )
-    inside = targets.reshape(low.shape)
-    return ((low <= inside) & (inside <= high)).all(1).float().mean()
+    inside = ((low <= targets) & (targets <= high)).movedim(batch_dim, 0)
+    return inside.reshape(len(inside), -1).all(1).float().mean()
 
 
 def set_size(sets: Tensor) -> Tensor:

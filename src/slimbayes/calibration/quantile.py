@@ -7,12 +7,13 @@ from torch import Tensor
 
 from slimbayes._checks import check_number
 
-__all__ = ["check_level", "conformal_quantile"]
+__all__ = ["checked_level", "conformal_quantile"]
 
 
-def check_level(level: float) -> None:
-    """Raise unless ``level`` is a probability."""
+def checked_level(level: float) -> float:
+    """Return ``level`` as a number that JSON knows, or raise unless it is a probability."""
     check_number("level", level, 0.0, 1.0, "Give the wanted coverage, such as 0.9.")
+    return float(level)
 
 
 def conformal_quantile(scores: Tensor, level: float, of: str = "") -> float:

@@ -12,7 +12,7 @@ from slimbayes.calibration.calibrator import Calibrator
 from slimbayes.calibration.scaling import pooled, scaled
 from slimbayes.calibration.search import minimise
 from slimbayes.calibration.split import batch_axis, checked_targets, rows_of
-from slimbayes.likelihoods import Gaussian
+from slimbayes.likelihoods import Categorical, Gaussian
 from slimbayes.prediction import Prediction
 
 __all__ = ["TemperatureScaling"]
@@ -57,9 +57,10 @@ class TemperatureScaling(Calibrator):
 
     def __post_init__(self) -> None:
         check_choice("per", self.per, ("draw", "mixture"))
-        self.bounds = (self.bounds[0], self.bounds[1])
-        check_number("bounds[0]", self.bounds[0], 0.0, 1.0, "The bounds must have 1, no change, between them.")
-        check_number("bounds[1]", self.bounds[1], 1.0, remedy="The bounds must have 1, no change, between them.")
+        low, high = self.bounds
+        check_number("bounds[0]", low, 0.0, 1.0, "The bounds must have 1, no change, between them.")
+        check_number("bounds[1]", high, 1.0, remedy="The bounds must have 1, no change, between them.")
+        self.bounds = (float(low), float(high))
 
     def fit(self, prediction: Prediction, targets: Tensor) -> Self:
         """Find T.
@@ -69,6 +70,7 @@ class TemperatureScaling(Calibrator):
             targets: As for ``prediction.log_likelihood``, ``(batch, *)``.
         """
         targets = checked_targets(prediction, targets)
+        _check_some_count(prediction, targets)
         source = self._source(replace(prediction, draws=prediction.outputs.detach().double()))
         examples = targets.shape[batch_axis(prediction)]
         step = max(1, CHUNK * examples // source.outputs.numel())
@@ -110,6 +112,15 @@ class TemperatureScaling(Calibrator):
             return pooled(prediction)
         _ = replace(prediction, draws=prediction.outputs[:1]).draw_log_probs  # raises if the outputs are no logits
         return prediction
+
+
+def _check_some_count(prediction: Prediction, targets: Tensor) -> None:
+    reading = prediction.likelihood or Categorical()
+    if isinstance(reading, Categorical) and (targets == reading.ignore_index).all():
+        raise ValueError(
+            f"Expected argument `targets` to hold a class at least, but all are {reading.ignore_index}, which does not "
+            "count. Calibrate with other examples."
+        )
 
 
 def _kind(prediction: Prediction) -> str:

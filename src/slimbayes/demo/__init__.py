@@ -1,4 +1,4 @@
-"""The demonstration: a plain network, BatchEnsemble and rank-1 nets on scikit-learn's handwritten digits."""
+"""The demonstration: a plain network and every Bayesian method on scikit-learn's handwritten digits."""
 
-from slimbayes.demo.comparison import METHODS as METHODS
 from slimbayes.demo.comparison import run as run
+from slimbayes.demo.contenders import METHODS as METHODS

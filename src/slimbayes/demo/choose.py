@@ -6,7 +6,7 @@ from itertools import product
 from pathlib import Path
 from typing import Any
 
-from slimbayes.demo.comparison import METHODS, run
+from slimbayes.demo.comparison import run
 from slimbayes.files import write_json
 
 __all__ = ["GRID", "choose"]
@@ -14,14 +14,18 @@ __all__ = ["GRID", "choose"]
 #: For each method, the values tried; every combination is.
 GRID: dict[str, dict[str, list[Any]]] = {
     "plain": {"weight_decay": [0.0, 0.01, 0.1, 1.0]},
+    "mc_dropout": {"rate": [0.05, 0.1, 0.2], "weight_decay": [0.0, 0.1]},
+    "deep_ensemble": {"weight_decay": [0.0, 0.1, 1.0]},
     "batch_ensemble": {"init_spread": [0.1, 0.5, 1.0], "weight_decay": [0.0, 0.1]},
     "rank1": {"init_spread": [0.1, 0.5, 1.0], "weight_decay": [0.0, 0.1], "prior_std": [0.1, 0.3]},
-    "rank1_cauchy": {
-        "init_spread": [0.1, 0.5, 1.0],
-        "weight_decay": [0.0, 0.1],
-        "prior_std": [0.01, 0.1],
-        "dropout_rate": [1e-6],
-    },
+    "rank1_cauchy": {"init_spread": [0.1, 0.5, 1.0], "weight_decay": [0.0, 0.1], "prior_std": [0.01, 0.1]},
+    "mean_field": {"prior_std": [0.1, 0.3, 1.0]},
+    "k_tied": {"prior_std": [0.1, 0.3, 1.0]},
+    "swag": {"lr": [0.002, 0.005], "weight_decay": [0.0, 0.1, 1.0]},
+    "subspace": {"temperature": [1.0, 10.0, 100.0]},
+    "sgmcmc": {"temperature": [0.01, 0.1, 1.0], "prior_std": [0.1, 0.3, 1.0]},
+    "sgmcmc_factors": {"temperature": [0.01, 0.1, 1.0], "prior_std": [0.1, 0.3]},
+    "laplace": {"prior_precision": ["marglik", 1.0, 10.0, 100.0]},
 }
 
 
@@ -38,9 +42,8 @@ def choose(out: Path, seeds: int = 2, epochs: int = 40) -> dict[str, Any]:
     trials: list[dict[str, Any]] = json.loads(out.read_text())["trials"] if out.exists() else []
     result: dict[str, Any] = {"best": {}, "trials": trials}
     for method, grid in GRID.items():
-        fixed = {"family": METHODS[method][1]["family"]} if "family" in METHODS[method][1] else {}
         for values in product(*grid.values()):
-            options = {**fixed, **dict(zip(grid, values, strict=True))}
+            options = dict(zip(grid, values, strict=True))
             trial = next((one for one in trials if one["settings"]["methods"] == {method: options}), None)
             if trial is None:
                 outcome = run([method], seeds, epochs, "validation", {method: options})

@@ -40,14 +40,14 @@ def table(results: dict[str, Any], markdown: bool = False) -> str:
         for title, runs in by_title.items()
     }
     best = [better(row[i][0] for row in cells.values()) for i, (*_, better) in enumerate(COLUMNS)]
-    rows = [["method", *(column[0] for column in COLUMNS), "parameters", "seconds"]]
+    rows = [["method", *(column[0] for column in COLUMNS), "stored numbers", "seconds"]]
     for title, runs in by_title.items():
         row = [title]
         for i, (mean, error) in enumerate(cells[title]):
             text = f"{mean:.3f}" + ("" if math.isnan(error) else f" ± {error:.3f}")
             row.append(text + (" *" if mean == best[i] and len(by_title) > 1 else ""))
         seconds = sum(run["seconds"] for run in runs) / len(runs)
-        rows.append([*row, f"{runs[0]['parameters']:,}", f"{seconds:.1f}"])
+        rows.append([*row, f"{runs[0]['stored_numbers']:,}", f"{seconds:.1f}"])
     if markdown:
         return as_markdown(rows)
     seeds = results["settings"]["seeds"]

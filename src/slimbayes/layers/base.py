@@ -56,9 +56,11 @@ class Collects:
 
     Attributes:
         collected: Values taken in so far.
+        needed: Values without which there is nothing to draw from.
     """
 
     collected: int
+    needed: int = 1
 
     @property
     @abstractmethod

@@ -74,29 +74,40 @@ class ElementMask(Stochastic, nn.Module):
         self.rate = rate
         self.register_buffer("loc", torch.ones(channels, device=device, dtype=dtype), persistent=False)
 
-    def masked(self, x: Tensor, axis: int, shape: tuple[int, ...] | None = None) -> Tensor:
+    def masked(self, x: Tensor, axis: int, shape: tuple[int, ...] | None = None, anew: bool = False) -> Tensor:
         """Return ``x`` with some of its values dropped and the others scaled up.
 
         Args:
             x: Rows on ``axis``.
             axis: Axis of the rows.
             shape: The mask's shape, ones where it is to be shared; None for that of ``x``.
+            anew: Each call of a pass has a mask of its own. False: a layer that is called twice keeps its mask.
         """
         sampling, shape = self.sampling, tuple(x.shape) if shape is None else shape
         if sampling.held is not None and self.name in sampling.held:
-            keep = self._kept_by(sampling.held[self.name], shape, axis)
+            seeds = sampling.held[self.name]
+            keep = self._kept_by(self._following(seeds) if anew else seeds, shape, axis)
         elif sampling.samples == 0:
             return x
         elif sampling.noise == "shared":
             keep = self._kept_by(self.hold(1, sampling.samples, sampling.generator), shape, axis)
         else:
-            keep = self._kept_by_row(shape)
+            keep = self._kept_by_row(shape, anew)
         return x * keep.to(x.dtype) * (1 / (1 - self.rate))
 
-    def _kept_by_row(self, shape: tuple[int, ...]) -> Tensor:
+    def _following(self, seeds: Tensor) -> Tensor:
+        """Return the seeds of this call: in a pass's first those that are held, then ones that follow from the last."""
         drawn = self.sampling.drawn
+        if drawn is None:
+            return seeds
+        # The number before the first is in no mask.
+        drawn[self.name] = hashed(drawn[self.name], seeds.new_tensor(-1)) if self.name in drawn else seeds
+        return drawn[self.name]
+
+    def _kept_by_row(self, shape: tuple[int, ...], anew: bool) -> Tensor:
+        drawn = None if anew else self.sampling.drawn
         if drawn is not None and self.name in drawn and drawn[self.name].shape == shape:
-            return drawn[self.name]  # a layer that is called twice keeps its draw
+            return drawn[self.name]
         keep = kept(shape, self.rate, self.loc.device, self.sampling.generator)
         if drawn is not None:
             drawn[self.name] = keep

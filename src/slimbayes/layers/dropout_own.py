@@ -10,7 +10,8 @@ from slimbayes.layers.dropout_mask import ElementMask, refuse_to_fold
 
 __all__ = ["OwnDropout", "keep_on", "own_rate"]
 
-_CHANNEL_WISE = (nn.Dropout1d, nn.Dropout2d, nn.Dropout3d)
+#: Modules that drop channels, and the dimensions below which torch takes the first for the channels'.
+_CHANNEL_WISE: dict[type[nn.Module], int] = {nn.Dropout1d: 3, nn.Dropout2d: 0, nn.Dropout3d: 5}
 
 
 class _Own(BayesianLayer, nn.Module):
@@ -31,6 +32,8 @@ class _Own(BayesianLayer, nn.Module):
 class OwnDropout(_Own):
     """``nn.Dropout`` or ``nn.Dropout1d`` to ``3d`` whose masks are those of the draw, in any mode.
 
+    As with torch's, each call has a mask of its own.
+
     Shape:
         - Input and output: any.
 
@@ -43,12 +46,15 @@ class OwnDropout(_Own):
     def forward(self, input: Tensor) -> Tensor:
         """Drop values, or channels, as the torch class does in training."""
         self.enter()
-        channel_wise = issubclass(self.plain_class, _CHANNEL_WISE) and input.dim() > 2
-        axis = 0 if channel_wise or input.dim() < 3 else self.rows_axis(input)
-        shape = (*input.shape[:2], *[1] * (input.dim() - 2)) if channel_wise else None
+        full = next((full for kind, full in _CHANNEL_WISE.items() if issubclass(self.plain_class, kind)), None)
+        axis = 0 if full is not None or input.dim() < 3 else self.rows_axis(input)
+        shape = None
+        if full is not None:
+            leading = 2 if input.dim() >= full else 1
+            shape = (*input.shape[:leading], *[1] * (input.dim() - leading))
         if self.mask.name in (self.sampling.held or {}):
             self.rows_of(input, axis)
-        return self.mask.masked(input, axis, shape)
+        return self.mask.masked(input, axis, shape, anew=True)
 
 
 class _InsideKernel(_Own):
@@ -69,19 +75,10 @@ class _InsideKernel(_Own):
                 return super().forward(*args, **kwargs)
             device = sampling.generator.device
             with torch.random.fork_rng([] if device.type == "cpu" else [device], device_type=device.type):
-                torch.manual_seed(int(self._seed()))
+                torch.manual_seed(int(self.mask.hold(1, 1, sampling.generator)))
                 return super().forward(*args, **kwargs)
         finally:
             self.training = mode
-
-    def _seed(self) -> Tensor:
-        """Return the seed of this pass, the same for a module that is called twice."""
-        drawn = self.sampling.drawn
-        if drawn is None:
-            return self.mask.hold(1, 1, self.sampling.generator)
-        if self.mask.name not in drawn:
-            drawn[self.mask.name] = self.mask.hold(1, 1, self.sampling.generator)
-        return drawn[self.mask.name]
 
 
 def _kept_on(plain: type[nn.Module]) -> type[_Own]:

@@ -77,6 +77,13 @@ class KeptFactor(Keeps, Collects, Factor):
         self.collected = 0
         self.register_load_state_dict_post_hook(read_count)
 
+    def _initial_loc(
+        self, shape: tuple[int, ...], options: FactorOptions, share: int, dtype: torch.dtype | None
+    ) -> Tensor:
+        if options.init != "normal":
+            return super()._initial_loc(shape, options, share, dtype)
+        return options.neutral / share + options.init_spread * torch.randn(shape)  # the prior is as wide for any rank
+
     def collect(self) -> None:
         """Keep the chains' present states."""
         self.store(self.loc)

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import is_dataclass
 from typing import Any
 
 import torch
@@ -62,9 +63,8 @@ class Networks(BayesianLayer, Collects, nn.Module):
         groups = len(self.networks) if states is None else len(states)
         refused = False
         if groups > 1 and self._vectorises(args, kwargs):
-            stacked = self._stacked() if states is None else self.layout.state(states)
             try:
-                return self._at_once(stacked, groups, rows, args, kwargs)
+                return self._at_once(self._stacked(states), groups, rows, args, kwargs)
             except (RuntimeError, NotImplementedError):  # no batching rule, or a branch on the data
                 refused = True
 
@@ -99,10 +99,17 @@ class Networks(BayesianLayer, Collects, nn.Module):
         packed = any(isinstance(leaf, PackedSequence) for leaf in tree.leaves((args, kwargs)))
         return wanted and not (self.training or self.refuses_vmap or packed or torch.compiler.is_compiling())
 
-    def _stacked(self) -> dict[str, Tensor]:
-        """Return the members' states, stacked; with their history, unlike ``torch.func.stack_module_state``."""
-        states = [{**dict(net.named_parameters()), **dict(net.named_buffers())} for net in self.networks]
-        return {name: torch.stack([state[name] for state in states]) for name in states[0]}
+    def _stacked(self, states: Tensor | None) -> dict[str, Tensor]:
+        """Return what groups run with, stacked; with its history, unlike ``torch.func.stack_module_state``.
+
+        States from a law lack a member's whole numbers, such as the indices of its inputs.
+        """
+        each = [{**dict(net.named_parameters()), **dict(net.named_buffers())} for net in self.networks]
+        drawn = {} if states is None else self.layout.state(states)
+        own = {name: torch.stack([state[name] for state in each]) for name in each[0] if name not in drawn}
+        if states is not None:
+            own = {name: x.repeat_interleave(len(states) // len(each), 0) for name, x in own.items()}
+        return {**own, **drawn}
 
     def _at_once(self, states: dict[str, Tensor], groups: int, rows: int, args: Any, kwargs: Any) -> Any:
         inputs = list(tree.leaves((args, kwargs)))
@@ -184,28 +191,43 @@ def in_groups(run: Run, groups: int, rows: int, batch_dim: int, args: Any, kwarg
 def _join_rows(parts: Sequence[Tensor], size: int, batch_dim: int, inputs: Any) -> Tensor:
     """Join the rows of groups; numbers without an axis, such as auxiliary losses, are averaged."""
     if isinstance(parts[0], Tensor) and parts[0].dim() == 0:
-        return torch.stack(list(parts)).mean()
+        return (torch.stack(list(parts)) / len(parts)).sum()  # whole numbers have no mean()
     return torch.cat(list(parts), tree.output_axis(parts[0], size, batch_dim, inputs))
 
 
 def _check_same_shapes(outputs: Sequence[Any]) -> None:
-    shapes = [[tuple(x.shape) for x in tree.tensors(output)] for output in outputs]
-    for member, own in enumerate(shapes):
-        if own != shapes[0]:
+    told = [_told(output) for output in outputs]
+    for member, own in enumerate(told):
+        if own != told[0]:
             raise ValueError(
-                f"Expected the members to have outputs of one shape, but member 0 returns {_told(shapes[0])} and "
-                f"member {member} {_told(own)}. Build them with the same outputs."
+                f"Expected the members to have outputs of one shape, but member 0 returns {told[0]} and "
+                f"member {member} {own}. Build them with the same outputs, in the same order."
             )
 
 
-def _told(shapes: list[tuple[int, ...]]) -> str:
-    return " and ".join(map(str, shapes)) or "no tensor"
+def _told(output: Any) -> str:
+    """Return the shapes of an output's tensors, with the keys under which they stand."""
+    keys = (" ".join(key) for key in _keys(output))
+    shapes = (str(tuple(x.shape)) for x in tree.tensors(output))
+    return " and ".join(" ".join(filter(None, pair)) for pair in zip(keys, shapes, strict=True)) or "no tensor"
+
+
+def _keys(nest: Any) -> Iterator[tuple[str, ...]]:
+    """Yield the keys of dicts that lead to each tensor of a nest."""
+    if isinstance(nest, Mapping) and not is_dataclass(nest):
+        yield from ((repr(key), *inner) for key, value in nest.items() for inner in _keys(value))
+    elif isinstance(nest, (tuple, list)):
+        yield from (inner for value in nest for inner in _keys(value))
+    else:
+        yield from (() for _ in tree.leaves(nest))
 
 
 def _alike(first: nn.Module, other: nn.Module) -> bool:
-    """Tell whether two networks have states of the same shapes."""
-    shapes = [{name: x.shape for name, x in net.state_dict().items()} for net in (first, other)]
-    return str(first) == str(other) and shapes[0] == shapes[1]
+    """Tell whether two networks have states of the same shapes, tied alike."""
+    layouts = [StateLayout(net) for net in (first, other)]
+    buffers = [{name: x.shape for name, x in net.named_buffers()} for net in (first, other)]
+    same = layouts[0].shapes == layouts[1].shapes and layouts[0].tied == layouts[1].tied
+    return str(first) == str(other) and same and buffers[0] == buffers[1]
 
 
 def _same_code(first: nn.Module, other: nn.Module) -> bool:
@@ -214,6 +236,8 @@ def _same_code(first: nn.Module, other: nn.Module) -> bool:
     A plain number that a module computes with need not show in its text.
     """
     common = vars(nn.Module())
+    if len(list(first.modules())) != len(list(other.modules())):  # one uses a module twice
+        return False
     for one, two in zip(first.modules(), other.modules(), strict=True):
         own, theirs = ({name: x for name, x in vars(module).items() if name not in common} for module in (one, two))
         if own.keys() != theirs.keys() or not all(_same(x, theirs[name]) for name, x in own.items()):

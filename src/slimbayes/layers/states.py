@@ -31,14 +31,14 @@ class StateLayout:
         self.shapes = {name: tensor.shape for name, tensor in (parameters | statistics).items()}
         self.parameters = sum(p.numel() for p in parameters.values())
         self.size = self.parameters + sum(b.numel() for b in statistics.values())
-        first = {id(parameter): name for name, parameter in parameters.items()}
-        #: Every place of each tied parameter. functional_call finds them by itself, but where a module has two names
-        #: it does not put back what was there (torch 2.13).
+        first = {id(tensor): name for name, tensor in self._tensors(net).items()}
+        #: Every place of each tied parameter or buffer. functional_call finds them by itself, but where a module has
+        #: two names it does not put back what was there (torch 2.13).
         self.tied = {
-            f"{path}.{name}" if path else name: first[id(parameter)]
+            f"{path}.{name}" if path else name: first[id(tensor)]
             for path, module in net.named_modules()
-            for name, parameter in module._parameters.items()
-            if parameter is not None
+            for name, tensor in (*module._parameters.items(), *module._buffers.items())
+            if tensor is not None
         }
 
     @property
@@ -64,7 +64,9 @@ class StateLayout:
         }
 
     def call(self, net: nn.Module, state: dict[str, Tensor], args: Any, kwargs: Any) -> Any:
-        """Run a network with another state."""
+        """Run a network with another state, whose tensors take the types of the network's own."""
+        own = self._tensors(net)  # a network of several types has a vector of the widest
+        state = {name: value.to(own[name].dtype) for name, value in state.items()}
         tied = {place: state[name] for place, name in self.tied.items() if name in state}
         return functional_call(net, {**state, **tied}, args, kwargs, tie_weights=False)
 

@@ -1,6 +1,8 @@
 """What laws over the states of whole networks have in common: they are made of states met in training."""
 
 from abc import abstractmethod
+from contextlib import AbstractContextManager, nullcontext
+from typing import Any
 
 import torch
 from torch import Generator, Tensor, nn
@@ -29,7 +31,7 @@ class WeightLaw(nn.Module, Stochastic):
         self.register_buffer("count", torch.zeros((), dtype=torch.int64))
         # A plain number besides, because torch.compile cannot branch on a tensor.
         self.collected = 0
-        self.register_load_state_dict_post_hook(_read_count)
+        self.register_load_state_dict_post_hook(read_count)
 
     @property
     def ready(self) -> bool:
@@ -53,6 +55,10 @@ class WeightLaw(nn.Module, Stochastic):
     @abstractmethod
     def sample(self, samples: int, generator: Generator | None) -> Tensor:
         """Draw ``(members, samples, size)``."""
+
+    def dealing(self) -> AbstractContextManager[None]:
+        """Return a context within which draws that are stored come without replacement; see ``Deck``."""
+        return nullcontext()
 
     @abstractmethod
     def location(self) -> Tensor:
@@ -82,5 +88,6 @@ class WeightLaw(nn.Module, Stochastic):
         return []
 
 
-def _read_count(law: WeightLaw, incompatible: object) -> None:
-    law.collected = int(law.count)
+def read_count(part: Any, incompatible: object) -> None:
+    """Take up the count of a part whose state has just been loaded."""
+    part.collected = int(part.count)

@@ -9,6 +9,7 @@ from slimbayes.mcmc.cyclical import CyclicalRate as CyclicalRate
 from slimbayes.mcmc.cyclical import cyclical_rate as cyclical_rate
 from slimbayes.mcmc.diagnostics import effective_sample_size as effective_sample_size
 from slimbayes.mcmc.diagnostics import r_hat as r_hat
+from slimbayes.mcmc.elliptical_slice import elliptical_slice as elliptical_slice
 from slimbayes.mcmc.model_sampler import chain_sampler as chain_sampler
 from slimbayes.mcmc.report import chain_report as chain_report
 from slimbayes.mcmc.report import kept_samples as kept_samples

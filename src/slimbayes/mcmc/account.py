@@ -13,6 +13,9 @@ from slimbayes.text_table import aligned
 
 __all__ = ["ChainSummary", "FactorMixing", "chain_summary", "to_arviz"]
 
+#: Samples of a chain below which the ESS reads no lag, and is one number whatever the draws.
+ESS_NEEDS = 10
+
 
 class FactorMixing(NamedTuple):
     """How the elements of one factor mix.
@@ -20,7 +23,7 @@ class FactorMixing(NamedTuple):
     Attributes:
         elements: Number of elements.
         undefined: Number of them whose draws are all one value or not finite; they count nowhere else.
-        min_ess: Effective sample size of the slowest element; NaN if there is none.
+        min_ess: Effective sample size of the slowest element; NaN if there is none, or fewer than 10 samples a chain.
         median_ess: Of the median element.
         max_r_hat: Of the worst element.
     """
@@ -51,7 +54,8 @@ class ChainSummary:
         for name, one in self.factors.items():
             numbers = [f"{one.min_ess:.1f}", f"{one.median_ess:.1f}", f"{one.max_r_hat:.3f}"]
             rows.append([name, f"{one.elements:,}", f"{one.undefined:,}", *numbers])
-        return f"{aligned(rows)}\n{self.chains} chains of {self.samples} samples"
+        few = f"; ESS needs {ESS_NEEDS}" if self.samples < ESS_NEEDS else ""
+        return f"{aligned(rows)}\n{self.chains} chains of {self.samples} samples{few}"
 
 
 def chain_summary(draws: Mapping[str, Any]) -> ChainSummary:
@@ -85,6 +89,8 @@ def _mixing(draws: Tensor) -> FactorMixing:
     if not defined.any():
         return FactorMixing(ess.numel(), ess.numel(), torch.nan, torch.nan, torch.nan)
     ess, worst = ess[defined], ratio[defined].max()
+    if draws.shape[1] < ESS_NEEDS:
+        ess = ess.fill_(torch.nan)
     return FactorMixing(len(ratio), len(ratio) - len(ess), ess.min().item(), ess.median().item(), worst.item())
 
 

@@ -25,7 +25,8 @@ def effective_sample_size(draws: Any, rank_normalised: bool = True) -> Tensor:
         \hat\tau = -1 + 2 \sum_{k=0}^{K-1} \min_{j \le k} \hat P_j + \max(0, \hat\rho_{2K})
 
     where K is the first k with :math:`\hat P_k \le 0`: Geyer's initial monotone sequence (Vehtari et al. 2021,
-    section 3.2; Gelman et al., BDA3, Eqs. 11.5 to 11.8). At most :math:`S \log_{10} S` is returned, as Stan does.
+    section 3.2; Gelman et al., BDA3, Eqs. 11.5 to 11.8). At most :math:`S \log_{10} S` is returned, as Stan does;
+    of fewer than 10 samples always, as ArviZ does: so few have no lag that could be read.
 
     Args:
         draws: ``(chains, samples, *shape)``, at least 4 samples.

@@ -2,7 +2,7 @@
 
 from typing import Any
 
-from torch import Generator, nn
+from torch import Generator, Tensor, nn
 
 from slimbayes._checks import check_choice, check_count, check_number
 from slimbayes.layers.kept_factor import KeptFactor
@@ -53,7 +53,7 @@ def chain_sampler(
 
     So ``lr`` means the same in both: that of SGD on one chain's mean loss. The prior is N(0, ``prior_std``^2) for
     weights and N(1, ``prior_std``^2) for factors (their mean is 1 / R on one side of rank-R layers), with the model's
-    ``prior_std``. What the chains share, the base or a likelihood's learned noise, is optimised at temperature 0: by
+    ``prior_std``. The padding rows of embedding tables stay as they are, as in all training. What the chains share, the base or a likelihood's learned noise, is optimised at temperature 0: by
     SGD with SGLD, and by SGD with momentum with SGHMC.
 
     Args:
@@ -91,7 +91,33 @@ def chain_sampler(
     if shared:  # of whole networks only a likelihood's, in each of the K terms of the sum
         scaled = {"lr": base_lr * share / members, "weight_decay": base_weight_decay}
         groups.append({"params": shared, "temperature": 0.0, "prior_std": None, **scaled})
-    return ALGORITHMS[algorithm](groups, lr, num_data, temperature=temperature, generator=generator, **options)
+    sampler = ALGORITHMS[algorithm](groups, lr, num_data, temperature=temperature, generator=generator, **options)
+    if chains.independent:
+        _hold_padding(sampler, chains.net)
+    return sampler
+
+
+def _hold_padding(sampler: Sampler, net: nn.Module) -> None:
+    """Let no step move the padding rows of embedding tables: they have no gradient, but prior and noise would."""
+    rows: dict[nn.Parameter, set[int | None]] = {}
+    for module in net.modules():
+        for parameter in module._parameters.values():
+            if parameter is not None:
+                rows.setdefault(parameter, set()).add(getattr(module, "padding_idx", None))
+    # A table that is tied to another kind of layer has gradients in all its rows.
+    fixed = [(table, row) for table, (row, *more) in rows.items() if row is not None and not more]
+    before: list[Tensor] = []
+
+    def note(*_: Any) -> None:
+        before[:] = [table.detach()[row].clone() for table, row in fixed]
+
+    def put_back(*_: Any) -> None:
+        for (table, row), value in zip(fixed, before, strict=True):
+            table.detach()[row] = value
+
+    if fixed:
+        sampler.register_step_pre_hook(note)
+        sampler.register_step_post_hook(put_back)
 
 
 def _sampled(chains: ChainModel) -> list[dict[str, Any]]:

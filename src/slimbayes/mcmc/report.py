@@ -47,7 +47,7 @@ def chain_report(model: Any, *args: Any, **kwargs: Any) -> ChainSummary:
     outputs, too.
 
     Args:
-        model: Made by ``sb.sgmcmc``, with four kept samples at least.
+        model: Made by ``sb.sgmcmc``, with four kept samples at least; ten for effective sample sizes.
         *args: Inputs of the network, a few examples; none to leave the outputs out.
         **kwargs: Its keyword arguments.
 

@@ -35,6 +35,11 @@ class ChainModel(BayesianModel):
         model.deck = Deck()
         return model
 
+    @property
+    def coherent(self) -> bool:
+        """True: a draw is one state of the chains, for all examples."""
+        return True
+
     def draw(self, samples: int = 1, generator: Generator | None = None) -> dict[str, Tensor]:
         """Pick kept samples, each member its own, without replacement until all have been picked.
 

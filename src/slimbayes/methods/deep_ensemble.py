@@ -1,7 +1,10 @@
 """Deep ensembles (Lakshminarayanan et al. 2017): members that share nothing but the data."""
 
 import copy
+import warnings
+from typing import Any
 
+import torch
 from torch import nn
 
 from slimbayes.layers.networks import Networks
@@ -9,7 +12,10 @@ from slimbayes.methods.conversion import copy_of
 from slimbayes.methods.whole import Source, members_of, whole_model
 from slimbayes.model import BayesianModel
 
-__all__ = ["add_member", "deep_ensemble"]
+__all__ = ["add_member", "deep_ensemble", "ensemble_of"]
+
+#: Members that a function builds, if nobody says how many; other methods have as many.
+MEMBERS = 4
 
 
 def deep_ensemble(
@@ -32,7 +38,7 @@ def deep_ensemble(
     Args:
         networks: A list of networks, which may differ in architecture but not in their outputs; or a function that
             builds one with new random weights.
-        members: Members K, with a function; a list says by itself how many.
+        members: Members K, with a function: 4 if not given. A list says by itself how many.
         train_on: In training, ``"tile"``: every member sees the whole batch. ``"split"``: the batch is dealt out
             among the members.
         vectorised: Evaluate in one pass of ``torch.func.vmap`` where the architecture allows, and one by one where
@@ -49,8 +55,29 @@ def deep_ensemble(
         >>> model(torch.randn(5, 8)).shape
         torch.Size([4, 5, 3])
     """
-    nets = members_of(networks, members)
-    return whole_model(nets, "deep_ensemble", {"train_on": train_on, "batch_dim": batch_dim}, vectorised=vectorised)
+    if members is None and callable(networks) and not isinstance(networks, nn.Module):
+        members = MEMBERS
+    model = ensemble_of(networks, members, train_on=train_on, vectorised=vectorised, batch_dim=batch_dim)
+    first, *others = model.net.networks
+    if train_on == "tile" and any(_equal(first, other) for other in others):
+        warnings.warn(
+            "Some members start from equal weights. As they see the same batches, they stay equal unless the networks "
+            "draw random numbers in training: give networks with different weights, or train_on='split'.",
+            stacklevel=2,
+        )
+    return model
+
+
+def ensemble_of(
+    networks: Source, members: int | None = None, *, vectorised: bool | None = None, **options: Any
+) -> BayesianModel:
+    """Return the ensemble of any networks, even of equal ones, whose weights are yet to be loaded."""
+    return whole_model(members_of(networks, members), "deep_ensemble", options, vectorised=vectorised)
+
+
+def _equal(one: nn.Module, two: nn.Module) -> bool:
+    ours, theirs = list(one.parameters()), list(two.parameters())
+    return len(ours) == len(theirs) and all(torch.equal(x, y) for x, y in zip(ours, theirs, strict=True))
 
 
 def add_member(model: BayesianModel, network: nn.Module) -> BayesianModel:
@@ -74,6 +101,6 @@ def add_member(model: BayesianModel, network: nn.Module) -> BayesianModel:
     if not isinstance(network, nn.Module):
         raise TypeError(f"Expected argument `network` to be a torch.nn.Module, but got {type(network).__name__}.")
     own = {name: model.options[name] for name in ("train_on", "vectorised", "batch_dim")}
-    new = deep_ensemble([*net.networks, copy_of(network).to(model.device)], **own)
+    new = ensemble_of([*net.networks, copy_of(network).to(model.device)], **own)
     new.likelihood = copy.deepcopy(model.likelihood)
     return new.train(model.training)

@@ -1,5 +1,6 @@
 """Monte Carlo dropout (Gal and Ghahramani 2016): dropout that stays on for prediction, each mask a draw."""
 
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -53,7 +54,7 @@ class _Settings:
 
 def mc_dropout(
     net: nn.Module,
-    rate: float = 0.1,
+    rate: float | Mapping[str, float] = 0.1,
     *,
     place: str | None = None,
     unit: str = "filter",
@@ -79,7 +80,8 @@ def mc_dropout(
 
     Args:
         net: Any network; it is copied and its weights are kept.
-        rate: Probability of a zero where dropout is inserted. The network's own dropout keeps its own rates.
+        rate: Probability of a zero where dropout is inserted. The network's own dropout keeps its own rates; a saved
+            model names them, by module, so that it is not loaded into a network with others.
         place: ``"own"``: dropout modules of the network (also those inside recurrent layers and attention) stay on in
             prediction. ``"before"``: dropout is inserted before every layer with weights, the network's inputs
             included; but a convolution that is the first layer is left if whole filters are dropped, which would be
@@ -112,13 +114,17 @@ def mc_dropout(
     if place is None:
         place = "own" if any(own_rate(module) for module in net.modules()) else "before"
     check_choice("place", place, PLACES)
-    options = DropoutOptions(factors="output" if place == "after" else "input", rate=rate, unit=unit)
     own = place == "own"
+    if own and isinstance(rate, Mapping):
+        _check_rates(net, rate)
+        rate = 0.1  # nothing is inserted
+    options = DropoutOptions(factors="output" if place == "after" else "input", rate=rate, unit=unit)  # type: ignore[arg-type]
+    conversion = _kept_on(net, include, exclude) if own else _inserted(net, place, options, include, exclude)
     return BayesianModel(
-        _kept_on(net, include, exclude) if own else _inserted(net, place, options, include, exclude),
+        conversion,
         "mc_dropout",
         {
-            "rate": options.rate,
+            "rate": _rates(net, conversion.converted) if own else options.rate,
             "place": place,
             "unit": unit,
             "noise": noise,
@@ -159,6 +165,20 @@ def _spared(net: nn.Module, place: str, settings: _Settings) -> dict[str, str]:
             "all. Use place='before', or `include` the layer to drop its outputs."
         )
     return {able[-1]: "the last layer's outputs are the answer"}
+
+
+def _rates(net: nn.Module, names: Iterable[str]) -> dict[str, float | None]:
+    return {name: own_rate(net.get_submodule(name)) for name in names}
+
+
+def _check_rates(net: nn.Module, rates: Mapping[str, float]) -> None:
+    found = _rates(net, rates)
+    for name, rate in rates.items():
+        if found[name] != rate:
+            raise ValueError(
+                f"Expected argument `net` to have dropout of rate {rate:g} in its module {name!r}, as the saved model "
+                f"has, but got {found[name] or 0:g}. Build the network as it was when the model was converted."
+            )
 
 
 def _kept_on(net: nn.Module, include: Selector, exclude: Selector) -> Conversion:

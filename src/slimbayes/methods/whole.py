@@ -1,9 +1,10 @@
 """Models whose members are whole networks: what deep ensembles, SWAG, subspaces and chains have in common."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
 from torch import nn
+from torch.nn.parameter import is_lazy
 
 from slimbayes._checks import check_count
 from slimbayes.layers.networks import Networks
@@ -25,18 +26,28 @@ def members_of(networks: Source, members: int | None, argument: str = "networks"
         members: How many; None for as many as are given. One network cannot become several.
         argument: Its name in error messages.
     """
-    if isinstance(networks, nn.Module):
+    if isinstance(networks, nn.Module) and not isinstance(networks, nn.ModuleList):
         networks = [networks]
-    elif callable(networks):
+    elif callable(networks) and not isinstance(networks, nn.ModuleList):
         check_count("members", 1 if members is None else members, 1)
         networks = [networks() for _ in range(members or 1)]
         members = None
-    given = list(networks)
+        if len(set(map(id, networks))) < len(networks):
+            raise ValueError(
+                f"Expected argument `{argument}` to build a new network at each call, but got the same one again: the "
+                "members would be equal. Build it within the function."
+            )
+    given = list(networks) if isinstance(networks, Iterable) else [networks]
     for network in given:
         if not isinstance(network, nn.Module):
             raise TypeError(
                 f"Expected argument `{argument}` to be networks or a function that builds one, but got "
                 f"{type(network).__name__}."
+            )
+        if any(map(is_lazy, (*network.parameters(), *network.buffers()))):
+            raise ValueError(
+                f"Expected argument `{argument}` to have networks with weights, but got one with lazy modules, which "
+                "have none yet. Run each network on a batch first."
             )
     if not given or (members is not None and members != len(given)):
         raise ValueError(
@@ -82,4 +93,7 @@ def whole_model(
     common = {"members": len(networks), "noise": "shared", "freeze_base": False, "batch_dim": 0}
     model = BayesianModel(conversion, method, {**common, **options, "vectorised": vectorised})
     model.train(networks[0].training)
+    if law is not None:
+        # Processes that train together collect the same; DistributedDataParallel need not send it in every step.
+        model._ddp_params_and_buffers_to_ignore = [f"net.law.{name}" for name, _ in law.named_buffers()]  # type: ignore
     return model

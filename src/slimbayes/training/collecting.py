@@ -42,9 +42,9 @@ class Collector:
         return self.cycles.sampling(step - 1) and (end - step) % self.interval == 0
 
 
-def check_enough(collector: Collector, model: BayesianModel) -> None:
-    """Raise unless a whole run collects as often as the model needs."""
-    times = sum(collector.due(step) for step in range(1, collector.steps + 1))
+def check_enough(collector: Collector, model: BayesianModel, done: int = 0) -> None:
+    """Raise unless a run of which so many steps are done will have collected as often as the model needs."""
+    times = model.collected + sum(collector.due(step) for step in range(done + 1, collector.steps + 1))
     if times < model.needed:
         raise ValueError(
             f"Expected `collect` and the length of the run to give {model.method} at least {model.needed} times to "

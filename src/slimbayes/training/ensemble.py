@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from slimbayes._checks import check_choice, check_count
+from slimbayes.methods.deep_ensemble import MEMBERS
 from slimbayes.training.assembly import assemble
 from slimbayes.training.cells import Cell
 from slimbayes.training.config import Method, TrainConfig
@@ -21,10 +22,6 @@ from slimbayes.training.run import Run
 from slimbayes.training.seeds import Purpose, mix
 
 __all__ = ["MembersFailed", "fit_ensemble"]
-
-#: Members, if nobody says how many; other methods have as many.
-MEMBERS = 4
-
 
 class MembersFailed(RuntimeError):  # noqa: N818
     """Some members could not be trained; those that could are kept."""

@@ -77,8 +77,9 @@ class Loop:
             self.accelerator.clip_grad_norm_(self.model.parameters(), norm)
             return
         self.accelerator.unscale_gradients()
-        for network in net.networks:  # each as if it were alone
-            torch.nn.utils.clip_grad_norm_(network.parameters(), norm)
+        likelihood = self.elbo.model.likelihood  # which may learn its noise
+        for part in (*net.networks, *([] if likelihood is None else [likelihood])):  # each as if it were alone
+            torch.nn.utils.clip_grad_norm_(list(part.parameters()), norm)
 
     def _update(self) -> None:
         if self.accelerator.scaler is not None or self.accelerator.distributed_type == DistributedType.XLA:

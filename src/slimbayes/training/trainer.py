@@ -57,7 +57,7 @@ class Trainer:
         build = partial(build_network, config.net, network_task(config, self.data.task))
         self.bare = build_model(config.method, build) if index is None else load(run.checkpoints.path("last"), build())
         self.bare.train()
-        self._prepare()
+        self._prepare(0 if state is None else state["elbo"]["steps"])
         self.seconds = 0.0
         if self.main:
             self._begin(state is None)
@@ -88,13 +88,13 @@ class Trainer:
             self.accelerator.device.type == "cuda",
         )
 
-    def _prepare(self) -> None:
+    def _prepare(self, done: int) -> None:
         config, accelerator = self.config, self.accelerator
         self.cycles = build_cycles(config.schedule, self.steps)
         self.collector = None
         if self.bare.needed:
             self.collector = Collector(config.collect, self.steps, self.batches.steps, self.cycles)
-            check_enough(self.collector, self.bare)
+            check_enough(self.collector, self.bare, done)
         elbo = build_objective(config, self.bare, self.data.task, len(self.data.train), self.steps)
         channels_last = config.channels_last and any(isinstance(part, nn.Conv2d) for part in self.bare.modules())
         if channels_last:
