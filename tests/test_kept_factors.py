@@ -145,6 +145,14 @@ def test_chains_start_at_draws_of_the_prior():
     assert start.std().item() == pytest.approx(0.3, rel=4.5 / 16000**0.5)
 
 
+@pytest.mark.parametrize("side", ["input", "output"])
+def test_chains_of_any_rank_start_at_draws_of_the_prior(side):
+    model = sb.sgmcmc(nn.Linear(1000, 1000), 4, over="factors", prior_std=0.3, rank=2)
+    factor = getattr(model.net, f"{side}_factor")
+    assert factor.loc.mean().item() == pytest.approx(factor.prior.loc, abs=4.5 * 0.3 / 8000**0.5)
+    assert factor.loc.std().item() == pytest.approx(0.3, rel=4.5 / 16000**0.5)
+
+
 def test_a_report_of_factors_finds_the_chain_that_is_elsewhere():
     model = sb.sgmcmc(nn.Linear(3, 2), 3, over="factors", keep=100)
     for _ in range(100):

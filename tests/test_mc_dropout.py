@@ -1,6 +1,7 @@
 """MC dropout: its moments, its masks and where they stand, a network's own dropout, storage and misuse."""
 
 import copy
+import json
 import pickle
 
 import pytest
@@ -211,7 +212,13 @@ def test_dropout_after_attention_is_on_each_projection_with_its_bias():
 
 @pytest.mark.parametrize(
     ("module", "shape"),
-    [(nn.Dropout, (6,)), (nn.Dropout, (6, 3, 3)), (nn.Dropout1d, (6, 7)), (nn.Dropout2d, (6, 3, 3))],
+    [
+        (nn.Dropout, (6,)),
+        (nn.Dropout, (6, 3, 3)),
+        (nn.Dropout1d, (6, 7)),
+        (nn.Dropout2d, (6, 3, 3)),
+        (nn.Dropout3d, (6, 2, 3, 2)),
+    ],
 )
 @pytest.mark.parametrize("noise", ["example", "shared"])
 def test_own_dropout_has_torchs_distribution_in_prediction(module, shape, noise):
@@ -229,6 +236,56 @@ def test_own_dropout_has_torchs_distribution_in_prediction(module, shape, noise)
     independent = ours[:, 0].numel() // (1 if not whole[0] or ours.dim() < 4 else ours[0, 0, 0].numel())
     assert (ours == 0).double().mean().item() == pytest.approx(RATE, abs=5 * (RATE * (1 - RATE) / independent) ** 0.5)
     torch.testing.assert_close(model(x, samples=0)[0], net.eval()(x))
+
+
+@pytest.mark.parametrize(
+    ("module", "shape"),
+    [
+        (nn.Dropout1d, (9,)),
+        (nn.Dropout2d, (9,)),
+        (nn.Dropout2d, (9, 5)),
+        (nn.Dropout3d, (9, 5)),
+        (nn.Dropout3d, (9, 5, 5)),
+    ],
+)
+@pytest.mark.filterwarnings("ignore:dropout.d. Received a .-D input")
+def test_own_dropout_of_channels_reads_missing_dimensions_as_torch_does(module, shape):
+    """Along which axes a mask is constant."""
+    net, x = nn.Sequential(module(0.5), nn.Linear(shape[-1], 2)), torch.ones(8, *shape)
+    ours = sb.mc_dropout(net)
+    ours.net[0].register_forward_hook(lambda layer, inputs, output: seen.append(output == 0))
+    seen = [net[0](x) == 0]
+    ours(x)
+    constant = [[(zero == zero.narrow(axis, 0, 1)).all().item() for axis in range(zero.dim())] for zero in seen]
+    assert constant[0] == constant[1]
+
+
+class Again(nn.Module):
+    """One module for all places where something is dropped, as many networks have it."""
+
+    def __init__(self, dropout):
+        super().__init__()
+        self.dropout, self.head = dropout, nn.Linear(1, 1)
+
+    def forward(self, x):
+        return torch.stack([self.dropout(x), self.dropout(x), self.dropout(x)], -1)
+
+
+@pytest.mark.parametrize("noise", ["example", "shared"])
+@pytest.mark.parametrize("dropout", [nn.Dropout(0.5), nn.Dropout1d(0.5), nn.AlphaDropout(0.5)])
+def test_own_dropout_that_is_called_twice_has_two_masks_as_in_torch(dropout, noise):
+    if isinstance(dropout, nn.AlphaDropout) and noise == "shared":
+        return
+    model, x = sb.mc_dropout(Again(dropout), noise=noise).eval(), torch.ones(2, 5000, 1)
+    masks = (model(x, generator=seeded())[0, 0, :, 0] > 0.5).T.double()
+    # Independent, the correlations are N(0, 1 / 5000).
+    assert (torch.corrcoef(masks) - torch.eye(3)).abs().max() < 4.5 / 5000**0.5
+    assert masks.mean().item() == pytest.approx(0.5, abs=4.5 * 0.5 / 15000**0.5)
+    if noise == "shared":
+        whole, chunks = (model.predict(x, samples=3, seed=1, batch_size=size).draws for size in (2, 1))
+        assert torch.equal(whole, chunks)
+        draw = model.draw(2)
+        assert torch.equal(model(x, draw=draw), model(x, draw=draw))
 
 
 class Inside(nn.Module):
@@ -341,6 +398,19 @@ def test_a_saved_model_predicts_the_same(tmp_path, options):
     assert again.summary().converted == model.summary().converted
     for twin in (again, pickle.loads(pickle.dumps(model))):
         assert torch.equal(model.predict(x, samples=30, seed=1).probs, twin.predict(x, samples=30, seed=1).probs)
+
+
+@pytest.mark.parametrize(("rate", "found"), [(0.4, "0.4"), (0.0, "0"), (1.0, "1")])
+def test_a_saved_model_is_not_loaded_into_a_network_with_other_rates(tmp_path, rate, found):
+    net = nn.Sequential(mlp(nn.Dropout(0.5)), nn.Dropout(0.2))
+    sb.mc_dropout(net).save_pretrained(tmp_path)
+    with pytest.raises(ValueError, match=rf"`net` to have dropout of rate 0.2 in its module '1'.*but got {found}\."):
+        sb.load(tmp_path, nn.Sequential(mlp(nn.Dropout(0.5)), nn.Dropout(rate)))
+    path = tmp_path / "config.json"
+    config = json.loads(path.read_text())
+    config["options"]["rate"] = 0.1  # as earlier versions wrote it
+    path.write_text(json.dumps(config))
+    assert sb.load(tmp_path, nn.Sequential(mlp(nn.Dropout(0.5)), nn.Dropout(0.4))).options["rate"]["1"] == 0.4
 
 
 def test_training_is_ordinary_dropout_training():

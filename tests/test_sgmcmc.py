@@ -280,8 +280,8 @@ def test_a_run_resumes_bit_by_bit(over):
 
 
 def noisy_chains() -> sb.BayesianModel:
-    model = sb.sgmcmc(lambda: nn.Linear(2, 3), members=3, keep=8)
-    for _ in range(11):
+    model = sb.sgmcmc(lambda: nn.Linear(2, 3), members=3, keep=12)
+    for _ in range(15):
         for parameter in model.parameters():
             nn.init.normal_(parameter)
         model.collect()
@@ -291,7 +291,7 @@ def noisy_chains() -> sb.BayesianModel:
 def test_the_report_is_of_parameters_and_outputs():
     model, x = noisy_chains(), torch.randn(4, 2)
     report = chain_report(model, x)
-    assert (report.chains, report.samples) == (3, 8)
+    assert (report.chains, report.samples) == (3, 12)
     samples = kept_samples(model)
     by_hand = torch.einsum("bi,ksoi->ksbo", x, samples["weight"]) + samples["bias"].unsqueeze(2)
     for name, draws in {**samples, "output": by_hand}.items():
@@ -299,6 +299,48 @@ def test_the_report_is_of_parameters_and_outputs():
         assert report.factors[name].min_ess == pytest.approx(effective_sample_size(draws).min().item(), rel=1e-4)
     assert list(report.factors) == ["weight", "bias", "output"]
     assert list(chain_report(model).factors) == ["weight", "bias"]
+
+
+class Counted(nn.Module):
+    """Sums what its tokens stand for; 0 is padding."""
+
+    def __init__(self, padding: float = 0.0, tied: bool = False):
+        super().__init__()
+        self.table = nn.Embedding(5, 3, padding_idx=0)
+        nn.init.constant_(self.table.weight.data[0], padding)
+        self.head = nn.Linear(3, 5)
+        if tied:
+            self.head.weight = self.table.weight
+
+    def forward(self, tokens):
+        return self.head(self.table(tokens).sum(1))
+
+
+@pytest.mark.parametrize("algorithm", ["sgld", "sghmc"])
+@pytest.mark.parametrize("padding", [0.0, 2.0])
+def test_padding_stays_where_it_is(algorithm, padding):
+    model, tokens = sb.sgmcmc(lambda: Counted(padding), 2), torch.tensor([[1, 2, 0], [3, 0, 0], [4, 1, 2]])
+    elbo, start = sb.ELBO(model, 3), [p.detach().clone() for p in model.parameters()]
+    sampler = sb.chain_sampler(model, 3, algorithm)
+    for _ in range(5):
+        sampler.zero_grad()
+        elbo(model(tokens), torch.tensor([0, 1, 2])).backward()
+        sampler.step()
+    for before, after in zip(start, model.parameters(), strict=True):
+        rows = slice(1, None) if before.shape == (5, 3) and (before[0] == padding).all() else slice(None)
+        assert torch.equal(before[: rows.start or 0], after[: rows.start or 0])
+        assert (before[rows] != after[rows]).all()
+    alone = [network(torch.tensor([[1, 2]])) for network in model.net.networks]
+    if padding == 0:
+        torch.testing.assert_close([network(tokens[:1]) for network in model.net.networks], alone)
+
+
+def test_a_padding_row_with_a_use_elsewhere_is_sampled():
+    model = sb.sgmcmc(lambda: Counted(tied=True), 1)
+    sampler = sb.chain_sampler(model, 3)
+    sb.ELBO(model, 3)(model(torch.tensor([[1, 0]])), torch.tensor([0])).backward()
+    sampler.step()
+    assert model.net.networks[0].table.weight[0].all()
 
 
 def test_kept_samples_go_to_arviz():

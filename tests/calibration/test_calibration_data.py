@@ -5,6 +5,7 @@ import json
 import pickle
 import warnings
 
+import numpy as np
 import pytest
 import torch
 
@@ -102,7 +103,13 @@ def test_stored_and_loaded(calibrator, prediction, targets, use, tmp_path):
 
 @pytest.mark.parametrize(
     ("change", "words"),
-    [({"format": 2}, "format 2.*Update"), ({"calibrator": "os.system"}, "os.system"), ({"fitted": {"x": 1}}, "'x'")],
+    [
+        ({"format": 2}, "format 2.*Update"),
+        ({"calibrator": "os.system"}, "os.system"),
+        ({"fitted": {"x": 1}}, "'x'"),
+        ({"fitted": {"examples": 40}}, "other fields than ConformalRegressor: .'quantile'."),
+        ({"options": {"levels": 0.9}}, "'levels'"),
+    ],
 )
 def test_files_of_others_are_refused(change, words, tmp_path):
     state = sb.ConformalRegressor().fit(R, Y).state_dict()
@@ -111,6 +118,25 @@ def test_files_of_others_are_refused(change, words, tmp_path):
         sb.load_calibration(tmp_path / "a.json")
     with pytest.raises(FileNotFoundError, match=r"b\.json.*save"):
         sb.load_calibration(tmp_path / "b.json")
+
+
+@pytest.mark.parametrize(("text", "words"), [("level: 0.9", "no JSON file"), ("[1]", "format None")])
+def test_files_of_another_kind_are_refused(text, words, tmp_path):
+    (tmp_path / "a.json").write_text(text)
+    with pytest.raises(ValueError, match=rf"a\.json.*{words}.*save\(path\)"):
+        sb.load_calibration(tmp_path / "a.json")
+
+
+def test_numbers_of_numpy_can_be_stored(tmp_path):
+    for number, calibrator in enumerate(
+        [
+            sb.ConformalRegressor(level=np.float32(0.75)).fit(R, Y),
+            sb.ConformalClassifier(level=np.float32(0.75)).fit(P, Y),
+            sb.TemperatureScaling(bounds=np.array([0.5, 2.0], dtype=np.float32)).fit(R, Y),
+        ]
+    ):
+        calibrator.save(tmp_path / f"{number}.json")
+        assert sb.load_calibration(tmp_path / f"{number}.json") == calibrator
 
 
 @pytest.mark.parametrize(

@@ -62,7 +62,17 @@ def test_time_first_outputs_have_a_score_for_each_example():
     first = sb.Prediction(outputs, sb.Gaussian(noise=1.0), 3)
     later = sb.Prediction(outputs.transpose(1, 2), sb.Gaussian(noise=1.0), 3, batch_dim=1)
     expected = sb.ConformalRegressor().fit(first, targets).quantile
-    assert sb.ConformalRegressor().fit(later, targets.transpose(0, 1)).quantile == expected
+    regressor = sb.ConformalRegressor().fit(later, targets.transpose(0, 1))
+    assert regressor.quantile == expected
+    other = sb.Prediction(torch.randn(3, 7, 40, 2), sb.Gaussian(noise=1.0), 3, batch_dim=1)
+    (low, high), new = regressor.interval(other), torch.randn(7, 40, 2)
+    by_hand = [((low[:, b] <= new[:, b]) & (new[:, b] <= high[:, b])).all().item() for b in range(40)]
+    assert 0 < sum(by_hand) < 40
+    assert coverage((low, high), new, batch_dim=1).item() == pytest.approx(sum(by_hand) / 40)
+    with pytest.raises(ValueError, match=r"`targets` to have the shape \(7, 40, 2\).*\(40, 7, 2\)"):
+        coverage((low, high), new.transpose(0, 1))
+    with pytest.raises(ValueError, match=r"`targets` to have the shape \(7, 40, 2\).*\(7, 2, 40\)"):
+        coverage((low, high), new.transpose(1, 2))
 
 
 def test_targets_may_lack_a_last_axis_of_one():
@@ -84,6 +94,11 @@ P, Y = sb.Prediction(torch.randn(2, 20)), torch.zeros(20)
         (lambda: sb.ConformalRegressor().fit(P, torch.zeros(20, 2)), r"`targets`.*\(20,\).*\(20, 2\)"),
         (lambda: sb.ConformalRegressor().fit(P, Y * math.nan), "finite"),
         (lambda: sb.ConformalRegressor().fit(sb.Prediction(torch.zeros(1, 0)), Y[:0]), "an example at least"),
+        (lambda: sb.ConformalRegressor(score="absolute").fit(sb.Prediction(P.draws * math.inf), Y), "finite means"),
+        (
+            lambda: sb.ConformalRegressor(score="absolute").fit(P, Y).interval(sb.Prediction(P.draws * math.inf)),
+            "finite means",
+        ),
         (lambda: coverage((torch.zeros(3), torch.ones(3)), torch.zeros(2)), "`targets`"),
     ],
 )

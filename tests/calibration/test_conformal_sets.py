@@ -151,6 +151,7 @@ def test_thresholds_give_the_smallest_sets_if_the_probabilities_are_right():
 # ---------------------------------------------------------------------- misuse
 
 P, Y = sb.Prediction(torch.zeros(2, 20, 3)), torch.arange(20) % 3
+OVERFLOWN = sb.Prediction(torch.tensor([math.inf, 0.0, 0.0]).expand(2, 20, 3))
 
 
 @pytest.mark.parametrize(
@@ -175,6 +176,8 @@ P, Y = sb.Prediction(torch.zeros(2, 20, 3)), torch.arange(20) % 3
         (lambda: sb.ConformalClassifier().fit(sb.Prediction(torch.zeros(2, 20, 3), sb.Gaussian()), Y), "gaussian"),
         (lambda: sb.ConformalClassifier().fit(P, Y).sets(sb.Prediction(torch.zeros(2, 5, 4))), "the 3 classes.*got 4"),
         (lambda: sb.ConformalClassifier().fit(P, Y).sets(sb.Prediction(P.draws * math.nan)), "NaN"),
+        (lambda: sb.ConformalClassifier().fit(OVERFLOWN, Y), "those of 20 examples.*a logit is infinite.*float32"),
+        (lambda: sb.ConformalClassifier().fit(P, Y).sets(OVERFLOWN), "those of 20 examples.*a logit is infinite"),
         (lambda: coverage(torch.zeros(2, 3), Y[:2]), "booleans"),
     ],
 )

@@ -203,6 +203,7 @@ P, Y = sb.Prediction(torch.zeros(2, 10, 3)), torch.arange(10) % 3
         (lambda: sb.TemperatureScaling().fit(P, Y[:9]), r"each of the 10 examples.*\(9,\)"),
         (lambda: sb.TemperatureScaling().fit(sb.Prediction(torch.zeros(2, 0, 3)), Y[:0]), "an example at least"),
         (lambda: sb.TemperatureScaling().fit(sb.Prediction(torch.full((2, 10, 3), math.nan)), Y), "NaN"),
+        (lambda: sb.TemperatureScaling().fit(P, torch.full_like(Y, -100)), "`targets`.*all are -100"),
         (
             lambda: sb.TemperatureScaling().fit(sb.Prediction(torch.tensor([[[-math.inf, 0.0]]])), torch.tensor([0])),
             "probability zero",

@@ -185,6 +185,19 @@ def test_summaries_of_unlike_chains_are_refused(draws):
         chain_summary(draws)
 
 
+@pytest.mark.parametrize("samples", [4, 9, 10])
+def test_no_effective_size_where_it_would_not_depend_on_the_draws(samples):
+    """ArviZ finds more effective draws than draws in chains that do not move at all."""
+    stuck = torch.randn(4, 1).expand(4, samples)
+    assert effective_sample_size(stuck).item() > 4 * samples or samples == 10
+    account = chain_summary({"factor": stuck})
+    assert math.isnan(account.factors["factor"].min_ess) == (samples < 10)
+    assert math.isnan(account.factors["factor"].median_ess) == (samples < 10)
+    assert account.factors["factor"].undefined == 0
+    assert account.factors["factor"].max_r_hat == math.inf
+    assert ("ESS needs 10" in str(account)) == (samples < 10)
+
+
 def test_without_arviz_the_error_says_what_to_install(monkeypatch):
     monkeypatch.setitem(sys.modules, "arviz", None)
     with pytest.raises(ImportError, match="pip install arviz"):

@@ -122,10 +122,10 @@ def _class_probs(prediction: Prediction) -> Tensor:
             f"the shape {tuple(probs.shape)}. Positions of an example are not exchangeable: make a prediction of one "
             "of them, or of one label, and a ConformalClassifier for each."
         )
-    if probs.isnan().any():
+    if undefined := int(probs.isnan().any(1).sum()):
         raise ValueError(
-            f"Expected argument `prediction` to have class probabilities, but those of {int(probs.isnan().any(1).sum())} "
-            "examples are not defined: a logit is infinite. Check the model; predict in float32 if it overflows."
+            f"Expected argument `prediction` to have class probabilities, but those of {undefined} examples are not "
+            "defined: a logit is infinite. Check the model; predict in float32 if it overflows."
         )
     return probs
 

@@ -53,8 +53,9 @@ def chain_sampler(
 
     So ``lr`` means the same in both: that of SGD on one chain's mean loss. The prior is N(0, ``prior_std``^2) for
     weights and N(1, ``prior_std``^2) for factors (their mean is 1 / R on one side of rank-R layers), with the model's
-    ``prior_std``. The padding rows of embedding tables stay as they are, as in all training. What the chains share, the base or a likelihood's learned noise, is optimised at temperature 0: by
-    SGD with SGLD, and by SGD with momentum with SGHMC.
+    ``prior_std``. The padding rows of embedding tables stay as they are, as they do in all training. What the chains
+    share, the base or a likelihood's learned noise, is optimised at temperature 0: by SGD with SGLD, and by SGD with
+    momentum with SGHMC.
 
     Args:
         model: The model; build the ELBO first, whose learned noise is a parameter of the model.

@@ -77,7 +77,9 @@ def ensemble_of(
 
 def _equal(one: nn.Module, two: nn.Module) -> bool:
     ours, theirs = list(one.parameters()), list(two.parameters())
-    return len(ours) == len(theirs) and all(torch.equal(x, y) for x, y in zip(ours, theirs, strict=True))
+    return len(ours) == len(theirs) and all(
+        not x.is_meta and torch.equal(x, y) for x, y in zip(ours, theirs, strict=True)
+    )
 
 
 def add_member(model: BayesianModel, network: nn.Module) -> BayesianModel:

@@ -23,6 +23,7 @@ from slimbayes.training.seeds import Purpose, mix
 
 __all__ = ["MembersFailed", "fit_ensemble"]
 
+
 class MembersFailed(RuntimeError):  # noqa: N818
     """Some members could not be trained; those that could are kept."""
 
