@@ -225,3 +225,8 @@ def test_configurations_can_set_its_options():
     assert (model.net.head.input_factor.loc == 1).all()
     with pytest.raises(ValueError, match=r"`method`.*'init_spred'.*Did you mean 'init_spread'"):
         build_model(Method(name="batch_ensemble", init_spred=0.1), small_net)
+
+
+def test_other_families_are_rank1():
+    with pytest.raises(ValueError, match="`family` of batch_ensemble to be 'delta', but got 'normal'. Use rank1"):
+        sb.batch_ensemble(nn.Linear(2, 2), family="normal")

@@ -5,6 +5,7 @@ import sys
 import numpy as np
 import pytest
 import torch
+from scipy.optimize import minimize_scalar
 from torch import distributions as td
 from torch import nn
 
@@ -125,6 +126,15 @@ def test_moments_of_outputs(structure, noise):
     assert np.all(np.abs(np.cov(outputs.T) - expected) < 5 * error)
 
 
+@pytest.mark.parametrize("structure", STRUCTURES)
+def test_autocast_leaves_draws_as_they_are(structure):
+    law = dense_normal_model(small_net().float(), structure=structure).net[2].posterior
+    law.root.load_state_dict(filled(structure)[0].state_dict())
+    plain = law.draw(3, torch.Generator().manual_seed(0))
+    with torch.autocast("cpu", torch.bfloat16):
+        assert torch.equal(law.draw(3, torch.Generator().manual_seed(0)), plain)
+
+
 def test_a_row_has_one_weight_at_all_its_positions():
     model, _, _ = model_of("full", noise="example")
     x = torch.randn(5, 1, 2).double().expand(5, 7, 2)
@@ -226,20 +236,27 @@ def test_bayesian_linear_regression(library):
     np.testing.assert_allclose(prediction.aleatoric_std.numpy(), noise, rtol=1e-6)
 
 
+@pytest.mark.parametrize("size", [1.0, 0.01, 50.0])
 @pytest.mark.parametrize("structure", STRUCTURES)
-def test_marginal_likelihood_chooses_as_laplace_torch_does(library, structure):
+def test_the_chosen_precision_has_the_largest_marginal_likelihood(library, structure, size):
     net, (x, y) = small_net(), some_data()
+    with torch.no_grad():
+        for parameter in net[2].parameters():
+            parameter *= size
     loader = torch.utils.data.DataLoader(torch.utils.data.TensorDataset(x, y), batch_size=25)
     theirs = library.Laplace(net, "classification", subset_of_weights="last_layer", hessian_structure=structure)
     theirs.fit(loader)
-    with pytest.warns(UserWarning, match="link_approx"):
-        theirs.optimize_prior_precision(method="marglik", prior_structure="scalar")
+
+    def evidence(log_precision):
+        return theirs.log_marginal_likelihood(prior_precision=torch.tensor(np.exp(log_precision))).item()
+
+    best = np.exp(minimize_scalar(lambda t: -evidence(t), bounds=(-20, 20), options={"xatol": 1e-7}).x)
     model = sb.laplace(net, loader, structure=structure, prior_precision="marglik")
     chosen = model.options["prior_precision"]
-    assert chosen == pytest.approx(theirs.prior_precision.item(), rel=1e-4)
-    assert chosen != 1.0
+    assert chosen == pytest.approx(best, rel=1e-4)
     law = next(model.stochastic())
     assert law.prior_precision == chosen
+    theirs.prior_precision = best
     theirs = theirs.posterior_precision
     diagonal = 1 / theirs if structure == "diag" else None
     if structure != "diag":
@@ -372,6 +389,24 @@ WRONG = {
     "no residuals": (
         lambda: sb.laplace(small_net(), [(X, small_net()(X).detach())], "gaussian"),
         ["residuals", "sb.Gaussian"],
+    ),
+    "numbers of another order": (
+        lambda: sb.laplace(small_net(), [(X, torch.zeros(3, 40))], "gaussian"),
+        ["`targets`", "(40, 3)", "(3, 40)"],
+    ),
+    "classes of another order": (
+        lambda: sb.laplace(small_net(), [(X.view(8, 5, 2), Y.view(5, 8))]),
+        ["`targets`", "(8, 5)", "(5, 8)"],
+    ),
+    "numbers that are none": (
+        lambda: sb.laplace(small_net(), [(X, torch.full((40, 3), float("nan")))], "gaussian"),
+        ["`train_batches`", "finite"],
+    ),
+    "probabilities": (lambda: sb.laplace(small_net(), [(X, torch.ones(40, 3) / 3)]), ["`train_batches`", "float32"]),
+    "nothing counts": (lambda: sb.laplace(small_net(), [(X, Y * 0 - 100)]), ["`train_batches`", "-100"]),
+    "classes on another axis": (
+        lambda: sb.laplace(small_net(), [(X.view(8, 5, 2), Y.view(8, 5))], sb.Categorical(class_dim=2)),
+        ["`likelihood`", "class_dim=2", "-1"],
     ),
     "structure": (lambda: sb.laplace(small_net(), [(X, Y)], structure="dense"), ["`structure`", "'full'"]),
     "precision": (lambda: sb.laplace(small_net(), [(X, Y)], prior_precision=0), ["`prior_precision`", "marglik"]),

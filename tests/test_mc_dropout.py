@@ -248,7 +248,7 @@ def test_own_dropout_has_torchs_distribution_in_prediction(module, shape, noise)
         (nn.Dropout3d, (9, 5, 5)),
     ],
 )
-@pytest.mark.filterwarnings("ignore:dropout.d. Received a .-D input")
+@pytest.mark.filterwarnings("ignore:dropout.d. Received a")
 def test_own_dropout_of_channels_reads_missing_dimensions_as_torch_does(module, shape):
     """Along which axes a mask is constant."""
     net, x = nn.Sequential(module(0.5), nn.Linear(shape[-1], 2)), torch.ones(8, *shape)
@@ -326,6 +326,13 @@ def test_own_dropout_inside_kernels_stays_on_and_obeys_the_generator():
             use()
     with pytest.raises(ValueError, match="cannot be folded into weights"):
         model.member(0, sample=0)
+
+
+def test_own_dropout_inside_kernels_leaves_the_generators_of_other_devices(monkeypatch):
+    seeded_devices = []
+    monkeypatch.setattr(torch.cuda, "manual_seed_all", seeded_devices.append)
+    sb.mc_dropout(Inside())(torch.randn(5, 6, 4), generator=seeded())
+    assert seeded_devices == []
 
 
 @pytest.mark.parametrize("batch_first", [True, False])

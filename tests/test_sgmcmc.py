@@ -6,6 +6,7 @@ import pytest
 import torch
 from sklearn.datasets import load_digits
 from torch import nn
+from torch._dynamo.testing import CompileCounter
 
 import slimbayes as sb
 from slimbayes.layers.kept import pick
@@ -299,6 +300,18 @@ def test_the_report_is_of_parameters_and_outputs():
         assert report.factors[name].min_ess == pytest.approx(effective_sample_size(draws).min().item(), rel=1e-4)
     assert list(report.factors) == ["weight", "bias", "output"]
     assert list(chain_report(model).factors) == ["weight", "bias"]
+
+
+@pytest.mark.parametrize("over", ["weights", "factors"])
+def test_a_compiled_model_that_trains_is_not_compiled_anew_for_each_sample(over):
+    model, counter = sb.sgmcmc(lambda: nn.Linear(2, 3), members=2, over=over), CompileCounter()
+    compiled, frames, x = torch.compile(model, backend=counter), [], torch.randn(4, 2)
+    for _ in range(5):
+        compiled(x)
+        frames.append(counter.frame_count)
+        model.collect()
+    assert frames[1] > 0
+    assert frames[1:] == [frames[1]] * 4
 
 
 class Counted(nn.Module):

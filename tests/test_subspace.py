@@ -100,8 +100,32 @@ def test_variational_inference_has_the_posterior_of_linear_regression(prior_std,
 def test_minibatches_leave_the_variational_mean_where_it_is():
     elbo, x, y, [(mean, covariance)] = regression(1.0, 1.0)
     sb.subspace_inference(elbo, list(zip(x.split(15), y.split(15), strict=True)), method="vi", steps=400)
-    # Batches of 15, 15 and 10 weigh their examples unlike by up to a fifth, and make the gradients noisy.
+    # Gradients of batches are noisy.
     assert ((elbo.model.net.law.gaussian_mean[0] - mean).abs() < covariance.diagonal().sqrt()).all()
+
+
+@pytest.mark.parametrize("sized", [True, False])
+def test_examples_of_a_smaller_batch_count_as_much_as_others(sized):
+    elbo, x, y, [(mean, covariance)] = regression(1.0, 1.0)
+    batches = list(zip(x.split([39, 1]), y.split([39, 1]), strict=True))
+    sb.subspace_inference(elbo, batches if sized else Unsized(batches), method="vi", steps=400)
+    # With the mean of each batch, the last example would count for 20, and move the mean by several deviations.
+    assert ((elbo.model.net.law.gaussian_mean[0] - mean).abs() < 0.3 * covariance.diagonal().sqrt()).all()
+
+
+class Unsized:
+    def __init__(self, batches):
+        self.batches = batches
+
+    def __iter__(self):
+        return iter(self.batches)
+
+
+def test_inference_needs_no_gradients_of_its_caller():
+    elbo, x, y, [(mean, covariance)] = regression(1.0, 1.0)
+    with torch.no_grad():
+        sb.subspace_inference(elbo, [(x, y)], method="vi", steps=400)
+    assert ((elbo.model.net.law.gaussian_mean[0] - mean).abs() < 0.02 * covariance.diagonal().sqrt()).all()
 
 
 def test_a_diagonal_gaussian_has_the_inverse_of_the_precisions_diagonal():
@@ -270,6 +294,31 @@ def test_the_number_of_examples_is_checked(method):
     elbo, x, y, _ = regression(1.0, 1.0)
     with pytest.raises(ValueError, match="the 40 examples that `num_data` of the ELBO says, but got 39"):
         sb.subspace_inference(elbo, [(x[:39], y[:39])], method, samples=2, steps=3)
+
+
+@pytest.mark.parametrize(
+    ("method", "message"), [("ess", "mean of the snapshots is nan. Check `batches`"), ("vi", "but got nan at .* data")]
+)
+def test_data_that_are_no_numbers(method, message):
+    elbo, x, y, _ = regression(1.0, 1.0)
+    x[3] = float("nan")
+    elbo = sb.ELBO(elbo.model, num_data=40, likelihood=sb.Gaussian(noise=1.0))
+    with pytest.raises(ValueError, match=message):
+        sb.subspace_inference(elbo, [(x, y)], method, samples=2, steps=3)
+    assert not elbo.model.ready
+
+
+def test_slice_sampling_needs_the_same_batches_each_time():
+    torch.manual_seed(0)
+    x, y = torch.randn(40, 4), torch.randn(40, 1)
+    net = nn.Sequential(nn.Linear(4, 5), nn.BatchNorm1d(5), nn.Linear(5, 1))
+    elbo = sb.ELBO(wander(sb.subspace(net, rank=2, keep=4), 4), num_data=40, likelihood=sb.Gaussian(noise=0.1))
+    data = torch.utils.data.TensorDataset(x, y)
+    shuffled = torch.utils.data.DataLoader(data, batch_size=10, shuffle=True)
+    with pytest.raises(ValueError, match="`batches` to give the same each time.*without shuffle"):
+        sb.subspace_inference(elbo, shuffled, samples=2)
+    sb.subspace_inference(elbo, shuffled, "vi", steps=3)
+    sb.subspace_inference(elbo, torch.utils.data.DataLoader(data, batch_size=10), samples=2)
 
 
 @pytest.mark.parametrize(

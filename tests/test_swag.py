@@ -80,6 +80,38 @@ def test_single_precision_does_not_cancel():
     assert not np.allclose(difference, exact, rtol=0.1)  # what the formula as it stands would give
 
 
+@pytest.mark.parametrize("when", ["from the start", "later"])
+def test_moments_of_a_half_precision_network_are_not_rounded(when):
+    """In bfloat16, the mean of a hundred snapshots was off by half their standard deviation."""
+    generator = torch.Generator().manual_seed(0)
+    net = nn.Linear(6, 5)
+    model = sb.swag(net.bfloat16()) if when == "from the start" else sb.swag(net).bfloat16()
+    member, snapshots = model.net.networks[0], []
+    for _ in range(100):
+        with torch.no_grad():
+            member.weight.copy_(1 + 0.1 * torch.randn(5, 6, generator=generator))
+        snapshots.append(member.weight.detach().double().flatten())
+        model.collect()
+    expected, law = torch.stack(snapshots), model.net.law
+    torch.testing.assert_close(law.mean[0, :30].double(), expected.mean(0), rtol=1e-5, atol=0)
+    torch.testing.assert_close(law.variance()[0, :30].double(), expected.var(0, correction=0), rtol=1e-3, atol=0)
+    assert model.predict(torch.randn(2, 6).bfloat16(), samples=3).draws.dtype == torch.bfloat16
+    assert {parameter.dtype for parameter in model.member(0, sample=0).parameters()} == {torch.bfloat16}
+
+
+def test_a_diverged_network_is_not_collected():
+    model = sb.swag(nn.Linear(3, 2), rank=2)
+    model.collect()
+    model.collect()
+    before = model.net.law.mean.clone()
+    with torch.no_grad():
+        model.net.networks[0].bias[0] = float("inf")
+    with pytest.raises(ValueError, match="those of snapshot 3 are not: training has diverged"):
+        model.collect()
+    assert model.collected == 2
+    assert torch.equal(model.net.law.mean, before)
+
+
 def test_constant_buffers_may_be_infinite():
     net = nn.Linear(3, 2)
     net.register_buffer("mask", torch.tensor([0.0, -torch.inf]))
@@ -197,6 +229,16 @@ def test_refreshed_draws_come_without_replacement_whatever_the_chunks(batches):
     assert torch.equal(whole, model.predict(x, samples=5, seed=1, batch_size=4, max_memory=1).draws)
     assert torch.equal(whole.unflatten(0, (2, 5))[:, :2].flatten(0, 1), model.predict(x, samples=2, seed=1).draws)
     assert distinct(whole.flatten(1)) == 10
+
+
+def test_autocast_leaves_draws_as_they_are(batches):
+    model = wander(sb.swag(normed(), rank=3))
+    model.refresh(batches, samples=4)
+    plain, location = model.draw(3, torch.Generator().manual_seed(0)), model.net.law.location()
+    with torch.autocast("cpu", torch.bfloat16):
+        cast = model.draw(3, torch.Generator().manual_seed(0))
+        assert torch.equal(model.net.law.location(), location)
+    assert all(torch.equal(cast[name], plain[name]) for name in plain)
 
 
 def test_the_seed_decides_the_refreshed_draws(batches):

@@ -43,8 +43,8 @@ def _of_networks(make: Callable[..., BayesianModel]) -> Callable[..., BayesianMo
             return make([net] * members, members, **options)
         if len(net) != members:
             raise ValueError(
-                f"Expected argument `net` to be one network, if all are alike, or the {members} of the saved model, but "
-                f"got {len(net)}."
+                f"Expected argument `net` to be one network, if all are alike, or the {members} of the saved model, "
+                f"but got {len(net)}."
             )
         return make(net, members, **options)
 

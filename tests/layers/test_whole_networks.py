@@ -110,17 +110,26 @@ def test_a_law_keeps_the_types_of_its_network(vectorised):
     class Mixed(nn.Module):
         def __init__(self):
             super().__init__()
-            self.body, self.norm = nn.Linear(FEATURES, CLASSES, dtype=torch.bfloat16), nn.LayerNorm(CLASSES)
+            self.norm, self.body = nn.LayerNorm(FEATURES), nn.Linear(FEATURES, CLASSES, dtype=torch.float64)
 
         def forward(self, x):
-            return self.norm(self.body(x.bfloat16()).float())
+            return self.body(self.norm(x).double())
 
     networks = [Mixed(), Mixed()]
     model = sb.sgmcmc(networks, vectorised=vectorised)
     model.collect()
     wanted = torch.stack([net(X) for net in networks])
-    torch.testing.assert_close(model.eval()(X), wanted, rtol=0, atol=2**-6)  # bfloat16 has 8 bits
+    torch.testing.assert_close(model.eval()(X), wanted, rtol=0, atol=1e-6)
     torch.testing.assert_close(model.member(1)(X), wanted[1], rtol=0, atol=0)
+
+
+def test_a_forward_pass_in_training_leaves_draws_alone():
+    model = sb.sgmcmc(lambda: nn.Sequential(nn.Linear(FEATURES, CLASSES), nn.BatchNorm1d(CLASSES)))
+    model.collect()
+    draw = model.draw(2)
+    before = {name: values.clone() for name, values in draw.items()}
+    model.train()(X, draw=draw)
+    torch.testing.assert_close(draw, before, rtol=0, atol=0)
 
 
 class Named(nn.Module):
@@ -181,6 +190,7 @@ FIXED = nn.Linear(FEATURES, CLASSES)
         (5, TypeError, "`networks` to be networks .* but got int"),
         (lambda: FIXED, ValueError, "build a new network at each call"),
         (lambda: nn.LazyLinear(CLASSES), ValueError, "lazy modules.* Run each network"),
+        (lambda: sb.rank1(nn.Linear(FEATURES, CLASSES)), ValueError, "plain network, but it has been converted"),
     ],
 )
 def test_what_cannot_be_members_is_named(networks, error, told):

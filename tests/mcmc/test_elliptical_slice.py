@@ -79,3 +79,18 @@ def test_misuse_is_named():
     falling = iter(range(0, -(10**6), -100))
     with pytest.raises(ValueError, match="same value for the same point.*without dropout"):
         elliptical_slice(lambda z: float(next(falling)), torch.zeros(1))
+
+
+@pytest.mark.parametrize("std", [0.0, -1.0, float("nan"), torch.tensor([1.0, 0.0])])
+def test_a_prior_has_a_spread(std):
+    with pytest.raises(ValueError, match="`prior_std` to be a finite number above 0"):
+        elliptical_slice(lambda z: 0.0, torch.zeros(2), prior_std=std)
+
+
+@pytest.mark.parametrize("none", [-math.inf, math.nan])
+def test_points_without_a_likelihood_are_never_visited(none):
+    generator = torch.Generator().manual_seed(0)
+    z = elliptical_slice(lambda z: 0.0 if z > 0 else none, torch.ones(1), samples=4000, generator=generator)
+    assert (z > 0).all()
+    # The half-normal law; the chain's draws are worth a third of as many independent ones at least.
+    assert abs(z.mean().item() - (2 / math.pi) ** 0.5) < 4.5 * ((1 - 2 / math.pi) / (4000 / 3)) ** 0.5

@@ -4,10 +4,12 @@ import pytest
 import torch
 from training_runs import small
 
+import slimbayes as sb
 from slimbayes.mcmc import CyclicalRate
 from slimbayes.training import fit
 from slimbayes.training.collecting import Collector
 from slimbayes.training.config import Collect
+from slimbayes.training.trainer import Trainer
 
 SGD = {"name": "sgd", "lr": 0.1, "weight_decay": 0.01, "clip_norm": 0.5}
 
@@ -84,6 +86,38 @@ def test_validation_before_anything_is_collected_scores_the_weights(tmp_path):
     (first,) = [line["validation"] for line in run.metrics if "validation" in line and line["epoch"] == 1]
     (alone,) = [line["validation"] for line in plain.metrics if "validation" in line]
     assert first == pytest.approx(alone)
+
+
+@pytest.mark.parametrize("method", ["swag", "subspace"])
+def test_a_run_cut_short_must_have_collected_enough(tmp_path, method, monkeypatch):
+    """Of ten epochs six have passed without a snapshot: a run of seven has one, not the four of one from the start."""
+    changes = {"method": method, "optimiser": SGD, "collect": {"start": 0.6, "every": 1}}
+    finish = Trainer._finish_epoch
+
+    def interrupted(self, epoch, means):
+        finish(self, epoch, means)
+        if epoch == 6:
+            raise KeyboardInterrupt
+
+    monkeypatch.setattr(Trainer, "_finish_epoch", interrupted)
+    with pytest.raises(KeyboardInterrupt):
+        trained(tmp_path, 10, **changes)
+    monkeypatch.undo()
+    with pytest.raises(ValueError, match=f"{method} at least 2 times to collect, but got 1"):
+        fit(small(epochs=7, **changes), tmp_path, resume=True, quiet=True)
+    assert fit(small(epochs=8, **changes), tmp_path, resume=True, quiet=True).model().collected == 2
+
+
+def test_the_noise_that_members_share_is_clipped_too(tmp_path):
+    """Where it is more than the bound, one SGD step moves it by the rate times the bound."""
+    moved = []
+    for clip in (1e-3, None):
+        optimiser = {"name": "sgd", "lr": 0.1, "momentum": 0, "clip_norm": clip}
+        changes = {"data": "diabetes", "method": {"name": "deep_ensemble", "members": 2}, "optimiser": optimiser}
+        run = trained(tmp_path / str(clip), None, steps=1, **changes)
+        moved.append(abs((run.model().likelihood.rho - sb.Gaussian().rho).item()))
+    assert moved[0] == pytest.approx(1e-4, abs=1e-6)  # rounding at the size of the noise itself
+    assert moved[1] > 1e-3
 
 
 FAULTS = {

@@ -176,6 +176,11 @@ def test_a_member_that_fails_does_not_cost_the_others(tmp_path, monkeypatch, wor
     [
         ({"method": "rank1"}, {}, "Use method=deep_ensemble"),
         ({"method": {"name": "deep_ensemble", "member": 3}}, {}, "Did you mean 'members'"),
+        (
+            {"method": {"name": "deep_ensemble", "train_on": "split"}},
+            {},
+            "`method.train_on`.*'split'.* slimbayes train",
+        ),
         ({"net": "mpl"}, {}, "'mlp'"),
         ({}, {"members": 0}, "`members`"),
         ({}, {"workers": 0}, "`workers`"),

@@ -78,7 +78,7 @@ class ConformalRegressor(Calibrator):
     def _scale(self, prediction: Prediction) -> Tensor:
         if not prediction.mean.isfinite().all():
             raise ValueError(
-                "Expected argument `prediction` to have finite means, but got an infinite one. Check the model; predict "
+                "Expected argument `prediction` to have finite means, but one is infinite. Check the model; predict "
                 "in float32 if it overflows."
             )
         if self.score == "absolute":

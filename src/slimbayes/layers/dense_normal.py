@@ -60,7 +60,8 @@ class DenseNormal(Stochastic, nn.Module):
         """Draw weights and biases, ``(count, P)``."""
         mean = self.mean
         noise = Normal().noise((count, mean.numel()), mean, generator).to(mean.dtype)
-        return mean + self.root(noise).to(mean.dtype)
+        with torch.autocast(mean.device.type, enabled=False):  # a draw is the same inside and outside
+            return mean + self.root(noise).to(mean.dtype)
 
     def values(self, count: int) -> Tensor:
         """Return the draws of this pass: those held, those that an earlier call of the layer had, or new ones."""

@@ -32,7 +32,8 @@ class _Own(BayesianLayer, nn.Module):
 class OwnDropout(_Own):
     """``nn.Dropout`` or ``nn.Dropout1d`` to ``3d`` whose masks are those of the draw, in any mode.
 
-    As with torch's, each call has a mask of its own.
+    As with torch's, each call has a mask of its own. The result is returned, even with ``inplace``: a prediction is
+    not to change what it is given.
 
     Shape:
         - Input and output: any.
@@ -75,7 +76,9 @@ class _InsideKernel(_Own):
                 return super().forward(*args, **kwargs)
             device = sampling.generator.device
             with torch.random.fork_rng([] if device.type == "cpu" else [device], device_type=device.type):
-                torch.manual_seed(int(self.mask.hold(1, 1, sampling.generator)))
+                # torch.manual_seed would seed the accelerators too, whose states are not put back.
+                source: Any = torch.default_generator if device.type == "cpu" else torch
+                source.manual_seed(int(self.mask.hold(1, 1, sampling.generator)))
                 return super().forward(*args, **kwargs)
         finally:
             self.training = mode

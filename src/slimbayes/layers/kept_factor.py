@@ -98,7 +98,7 @@ class KeptFactor(Keeps, Collects, Factor):
     @property
     def random(self) -> bool:
         """Whether draws are kept samples rather than the chains' states."""
-        return self.ready and not self.training
+        return not self.training and self.ready  # in this order: compiled code is bound to the count that it has read
 
     @property
     def location(self) -> Tensor:

@@ -85,7 +85,7 @@ class Networks(BayesianLayer, Collects, nn.Module):
         sampling = self.sampling
         held = None if sampling.held is None else sampling.held[self.law.name]
         if held is not None:
-            return held
+            return held.clone() if self.training else held  # norm layers in training change their statistics in place
         if self.training or (sampling.samples == 0 and not self.law.ready):
             return None
         if sampling.samples == 0:

@@ -47,8 +47,8 @@ class RefreshedLaw(TrajectoryLaw):
         self.has_norms = has_norms
         statistics = self.size - weights
         self.register_buffer("seeds", torch.zeros(members, 0, dtype=torch.int64, device=like.device))
-        self.register_buffer("drawn_statistics", like.new_zeros(members, 0, statistics))
-        self.register_buffer("location_statistics", like.new_zeros(members, statistics))
+        self.register_buffer("drawn_statistics", self.mean.new_zeros(members, 0, statistics))
+        self.register_buffer("location_statistics", self.mean.new_zeros(members, statistics))
         self.marked: dict[str, int] = {}
         for name in self.marks:
             self.register_buffer(name, torch.zeros_like(self.count))
@@ -98,7 +98,7 @@ class RefreshedLaw(TrajectoryLaw):
 
     def sample(self, samples: int, generator: Generator | None) -> Tensor:
         """Draw ``(members, samples, size)``: refreshed draws, or new ones where nothing needs or had a refresh."""
-        with self.deck.open():
+        with self.deck.open(), self._in_own_precision():
             return torch.stack([self._one(generator) for _ in range(samples)], 1)
 
     def _one(self, generator: Generator | None) -> Tensor:
@@ -111,10 +111,16 @@ class RefreshedLaw(TrajectoryLaw):
 
     def location(self) -> Tensor:
         """Return the members' locations, with statistics of their own where refreshed: ``(members, size)``."""
+        with self._in_own_precision():
+            centre = self.centre()
         if self.holds("refreshed_at"):
-            return torch.cat([self.centre(), self.location_statistics], 1)
+            return torch.cat([centre, self.location_statistics], 1)
         self._warn()
-        return torch.cat([self.centre(), self.mean[:, self.weights :]], 1)
+        return torch.cat([centre, self.mean[:, self.weights :]], 1)
+
+    def _in_own_precision(self) -> AbstractContextManager[object]:
+        """Return a context without autocast: draws would not be those whose statistics were measured."""
+        return torch.autocast(self.mean.device.type, enabled=False)
 
     def _warn(self) -> None:
         if self.has_norms and not self.warned and not torch.compiler.is_compiling():

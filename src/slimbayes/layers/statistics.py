@@ -72,7 +72,8 @@ def refresh_statistics(
     begin = law.mean[:, law.weights :]
 
     def measured(parameters: Tensor) -> Tensor:
-        return _measure(networks, layout, torch.cat([parameters, begin], 1), batches)[:, law.weights :]
+        states = _measure(networks, layout, torch.cat([parameters, begin], 1), batches)
+        return states[:, law.weights :].to(begin.dtype)
 
     law.drawn_statistics = torch.stack([measured(law.again(column)) for column in seeds.unbind(1)], 1)
     law.location_statistics, law.seeds = measured(law.centre()), seeds

@@ -62,10 +62,10 @@ class SubspaceLaw(RefreshedLaw):
         check_number("temperature", temperature, low=0.0, remedy="1 is the posterior.")
         super().__init__(members, like, weights, keep, has_norms)
         self.rank, self.prior_std, self.temperature = rank, prior_std, temperature
-        self.register_buffer("basis", like.new_zeros(members, rank, weights))
-        self.register_buffer("positions", like.new_zeros(members, 0, rank))
-        self.register_buffer("gaussian_mean", like.new_zeros(members, rank))
-        self.register_buffer("gaussian_factor", like.new_zeros(members, rank, rank))
+        self.register_buffer("basis", self.mean.new_zeros(members, rank, weights))
+        self.register_buffer("positions", self.mean.new_zeros(members, 0, rank))
+        self.register_buffer("gaussian_mean", self.mean.new_zeros(members, rank))
+        self.register_buffer("gaussian_factor", self.mean.new_zeros(members, rank, rank))
 
     @property
     def ready(self) -> bool:
@@ -85,13 +85,10 @@ class SubspaceLaw(RefreshedLaw):
 
     def span(self) -> None:
         """Find the basis of the subspace."""
-        deviations = self.deviations[:, : self.columns]
-        wide = deviations.to(torch.promote_types(deviations.dtype, torch.float32))  # half types have no SVD
-        _, lengths, directions = torch.linalg.svd(wide, full_matrices=False)
+        _, lengths, directions = torch.linalg.svd(self.deviations[:, : self.columns], full_matrices=False)
         number = min(self.rank, lengths.shape[1])
         self.basis.zero_()
-        scaled = lengths[:, :number, None] * directions[:, :number] * (self.columns - 1) ** -0.5
-        self.basis[:, :number] = scaled.to(self.basis.dtype)
+        self.basis[:, :number] = lengths[:, :number, None] * directions[:, :number] * (self.columns - 1) ** -0.5
 
     def set_samples(self, positions: Tensor) -> None:
         """Let the law be samples of z, ``(members, samples, rank)``."""

@@ -51,7 +51,7 @@ class SwagLaw(RefreshedLaw):
         check_number("scale", factor, low=0.0, remedy="It multiplies the spread of the draws; 1 is the paper's.")
         super().__init__(members, like, weights, rank, has_norms)
         self.factor = factor
-        self.register_buffer("squares", like.new_zeros(members, weights))
+        self.register_buffer("squares", self.mean.new_zeros(members, weights))
 
     def absorb(self, states: Tensor) -> None:
         """Take the states into mean, variance and deviations."""

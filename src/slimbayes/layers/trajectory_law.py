@@ -1,9 +1,12 @@
 """What SWAG and subspace inference keep of training: the mean of the states, and the last deviations from it."""
 
+from typing import Any
+
 import torch
 from torch import Tensor
 
 from slimbayes._checks import check_count
+from slimbayes.layers.scale import in_full_precision
 from slimbayes.layers.weight_law import WeightLaw
 
 __all__ = ["TrajectoryLaw"]
@@ -19,7 +22,8 @@ class TrajectoryLaw(WeightLaw):
 
     Args:
         members: Networks that train side by side.
-        like: A state vector, ``(size,)``, whose type and device the law takes.
+        like: A state vector, ``(size,)``, whose type and device the law takes; float32 instead of half precision,
+            which a mean of many snapshots would be lost in.
         weights: Number P of parameters, which come first in a state; running statistics follow.
         keep: Deviations to keep.
 
@@ -35,14 +39,31 @@ class TrajectoryLaw(WeightLaw):
         super().__init__(members, like.numel())
         check_count("keep", keep, 0)
         self.weights, self.keep = weights, keep
+        like = in_full_precision(like)
         self.register_buffer("mean", like.new_zeros(members, self.size))
         self.register_buffer("deviations", like.new_zeros(members, keep, weights))
         self.count = self.count.to(like.device)
+
+    def _apply(self, fn: Any, recurse: bool = True) -> Any:
+        super()._apply(fn, recurse)
+        for name, buffer in self._buffers.items():
+            if buffer is not None and buffer.is_floating_point():
+                self._buffers[name] = in_full_precision(buffer)
+        return self
 
     @property
     def columns(self) -> int:
         """Number R of deviations that are there."""
         return min(self.collected, self.keep)
+
+    def take(self, states: Tensor) -> None:
+        """Take in the members' states, unless training has gone astray: one such state would spoil the mean."""
+        if not states[:, : self.weights].isfinite().all():
+            raise ValueError(
+                f"Expected finite weights to collect, but those of snapshot {self.collected + 1} are not: training has "
+                "diverged. Lower its learning rate."
+            )
+        super().take(states)
 
     def absorb(self, states: Tensor) -> None:
         """Move the mean, and put the newest deviation in the place of the oldest."""

@@ -6,7 +6,7 @@ from collections.abc import Callable
 import torch
 from torch import Generator, Tensor
 
-from slimbayes._checks import check_count
+from slimbayes._checks import check_count, check_number
 
 __all__ = ["elliptical_slice"]
 
@@ -53,7 +53,13 @@ def elliptical_slice(
     check_count("samples", samples, 1)
     check_count("burn", burn, 0)
     check_count("thin", thin, 1)
-    z, height = start.detach().clone(), float(log_likelihood(start))
+    if isinstance(prior_std, Tensor):
+        for std in prior_std.flatten().tolist():
+            check_number("prior_std", std, low=0.0)
+    else:
+        check_number("prior_std", prior_std, low=0.0)
+    z = start.detach().clone()
+    height = float(log_likelihood(z))
     if not math.isfinite(height):
         raise ValueError(
             f"Expected argument `start` to have a finite log-likelihood, but got {height}. Start where the likelihood "

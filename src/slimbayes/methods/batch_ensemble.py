@@ -88,7 +88,9 @@ def batch_ensemble(
         (torch.Size([4, 5, 3]), tensor(0.))
     """
     if family != "delta":
-        raise TypeError(f"`batch_ensemble` takes no `family`, but got {family!r}. Use sb.rank1 for other families.")
+        raise ValueError(
+            f"Expected argument `family` of batch_ensemble to be 'delta', but got {family!r}. Use rank1 for others."
+        )
     model = rank1(
         net,
         members,

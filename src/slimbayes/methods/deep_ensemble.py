@@ -58,6 +58,7 @@ def deep_ensemble(
     if members is None and callable(networks) and not isinstance(networks, nn.Module):
         members = MEMBERS
     model = ensemble_of(networks, members, train_on=train_on, vectorised=vectorised, batch_dim=batch_dim)
+    assert isinstance(model.net, Networks)
     first, *others = model.net.networks
     if train_on == "tile" and any(_equal(first, other) for other in others):
         warnings.warn(

@@ -11,6 +11,7 @@ from slimbayes._checks import check_choice, check_count, check_number
 __all__ = ["fit_gaussian"]
 
 
+@torch.enable_grad()
 def fit_gaussian(
     log_density: Callable[[Tensor], Tensor],
     size: int,
@@ -76,7 +77,13 @@ def fit_gaussian(
             back = torch.linalg.solve_triangular(held, (z - start_std * mean.detach()).unsqueeze(-1), upper=False)
             log_q = -back.square().sum() / 2  # the rest does not depend on z
             # Not backward(), which would leave gradients in parameters that the density has.
-            gradients = torch.autograd.grad((log_q - log_density(z)) / draws, own)
+            log_p = log_density(z)
+            if not log_p.isfinite():
+                raise ValueError(
+                    f"Expected argument `log_density` to be finite where the fit looks, but got {log_p.item()} at "
+                    f"{z.tolist()}. Check the data for NaN, or lower `lr`."
+                )
+            gradients = torch.autograd.grad((log_q - log_p) / draws, own)
             for parameter, gradient in zip(own, gradients, strict=True):
                 parameter.grad = gradient if parameter.grad is None else parameter.grad + gradient
         optimiser.step()

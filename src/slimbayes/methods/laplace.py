@@ -1,6 +1,7 @@
 """Laplace's approximation on the last layer (MacKay 1992; Daxberger et al. 2021), computed by laplace-torch."""
 
 import copy
+import math
 import warnings
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
@@ -18,13 +19,15 @@ from slimbayes.layers.dense_normal import DenseNormalLinear
 from slimbayes.likelihoods import Categorical, Gaussian, Likelihood
 from slimbayes.methods import mean_field  # noqa: F401  registers what can be converted
 from slimbayes.methods.conversion import Conversion, Part, all_parameters, copy_of, find_converter, own_parameters
-from slimbayes.methods.last_step import last_step, read
+from slimbayes.methods.last_step import last_step, read, readable
 from slimbayes.model import BayesianModel
 
 __all__ = ["dense_normal_model", "laplace"]
 
 #: Numbers that laplace-torch may hold at once for a batch.
 MAX_NUMBERS = 2**24
+#: Between which the best prior precision is looked for, and how often the interval is halved.
+LOG_PRECISIONS, BISECTIONS = (-40.0, 40.0), 60
 
 
 def laplace(
@@ -59,8 +62,10 @@ def laplace(
             ``"gaussian"`` is the root mean square of the training residuals; ``sb.Gaussian(noise=0.1)`` states it.
         structure: Of the covariance of P weights: ``"full"`` (P^2 numbers), ``"kron"`` (a Kronecker product, for large
             layers) or ``"diag"``.
-        prior_precision: delta; ``"marglik"`` for the one with the largest marginal likelihood. A network trained with
-            ``weight_decay`` on the mean loss of N examples had N * weight_decay.
+        prior_precision: delta; ``"marglik"`` for the one with the largest marginal likelihood: that with
+            :math:`\delta \|\hat w\|^2 = \sum_i \lambda_i / (\lambda_i + \delta)`, for eigenvalues :math:`\lambda` of
+            the curvature (MacKay 1992). A network trained with ``weight_decay`` on the mean loss of N examples had
+            N * weight_decay.
         layer: Name of the layer; None for the last ``nn.Linear`` in the order of definition.
         temperature: T; below 1 the posterior is narrower.
         noise: ``"shared"``: one weight for each draw. ``"example"``: one for each row.
@@ -83,8 +88,9 @@ def laplace(
     start = 1.0 if isinstance(prior_precision, str) else prior_precision
     model = dense_normal_model(net, layer, structure, start, temperature, noise, batch_dim)
     name = model.options["layer"]
-    features, outputs, targets = last_step(net, name, train_batches)
-    reading, features, targets = read(likelihood, features, outputs, targets)
+    reading = readable(likelihood)
+    found = last_step(net, name, train_batches, reading)
+    reading, features, targets = read(reading, isinstance(likelihood, Likelihood), *found)
     converted = model.net.get_submodule(name)
     assert isinstance(converted, DenseNormalLinear)
     with warnings.catch_warnings(), _double_by_default():
@@ -103,7 +109,8 @@ def laplace(
         )
         fitted.fit(_loader(features.double(), targets, converted, structure))
         if prior_precision == "marglik":
-            fitted.optimize_prior_precision(method="marglik", prior_structure="scalar")
+            means = torch.cat([p.detach().flatten() for p in converted.posterior.own_means()])
+            fitted.prior_precision = best_precision(_curvatures(fitted, structure), means)
     converted.posterior.root.load_state_dict(_root_of(fitted, structure))
     model.options["prior_precision"] = converted.posterior.prior_precision = float(fitted.prior_precision)
     model.likelihood = reading.to(converted.weight)
@@ -193,6 +200,34 @@ def _plain_copy(layer: nn.Linear) -> nn.Linear:
     head = nn.Linear(layer.in_features, layer.out_features, layer.bias is not None, layer.weight.device, torch.double)
     head.load_state_dict({name: copy.deepcopy(p.detach()) for name, p in layer.named_parameters(recurse=False)})
     return head
+
+
+def best_precision(curvatures: Tensor, weights: Tensor) -> float:
+    """Return the prior precision with the largest marginal likelihood, see ``sb.laplace``.
+
+    Args:
+        curvatures: Eigenvalues of the likelihood's curvature, ``(P,)``.
+        weights: The best weights, ``(P,)``.
+
+    Example:
+        >>> best_precision(torch.tensor([3.0]), torch.tensor([1.0]))  # delta = 3 / (3 + delta)
+        1.302...
+    """
+    curvatures, size = curvatures.double().clamp(min=0), weights.double().square().sum()
+    low, high = LOG_PRECISIONS
+    for _ in range(BISECTIONS):  # one side falls with delta, the other rises
+        middle = (low + high) / 2
+        delta = math.exp(middle)
+        low, high = (middle, high) if (curvatures / (curvatures + delta)).sum() > delta * size else (low, middle)
+    return math.exp(low)
+
+
+def _curvatures(fitted: Any, structure: str) -> Tensor:
+    """Return the eigenvalues of the likelihood's curvature as the structure has it, ``(P,)``."""
+    if structure == "full":
+        return torch.linalg.eigvalsh(fitted.posterior_precision) - fitted.prior_precision
+    root = _root_of(fitted, structure)
+    return torch.cat([root[name].flatten() for name in root if name.endswith("std")]) ** -2 - fitted.prior_precision
 
 
 def _root_of(fitted: Any, structure: str) -> dict[str, Tensor]:

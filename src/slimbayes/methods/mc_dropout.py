@@ -168,7 +168,8 @@ def _spared(net: nn.Module, place: str, settings: _Settings) -> dict[str, str]:
 
 
 def _rates(net: nn.Module, names: Iterable[str]) -> dict[str, float | None]:
-    return {name: own_rate(net.get_submodule(name)) for name in names}
+    modules = dict(net.named_modules(remove_duplicate=False))
+    return {name: own_rate(modules[name]) if name in modules else None for name in names}
 
 
 def _check_rates(net: nn.Module, rates: Mapping[str, float]) -> None:

@@ -35,7 +35,8 @@ def subspace(
         keep: Last snapshots that span it, more than ``rank``.
         prior_std: Standard deviation of the prior over the coordinates z; at 1 it is the trajectory's.
         temperature: T of the tempered posterior, proportional to p(D | z)^(1/T) p(z): 1 is the posterior,
-            infinity the prior. With many data a few coordinates are soon certain; a larger T keeps the draws apart.
+            the larger, the nearer to the prior. With many data a few coordinates are soon certain; a larger T keeps
+            the draws apart.
         vectorised: See ``sb.deep_ensemble``.
         batch_dim: Axis of the batch in inputs and outputs of two or more dimensions.
 

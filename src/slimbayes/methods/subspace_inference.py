@@ -1,7 +1,9 @@
 """The posterior in the subspace of training's principal directions (Izmailov et al. 2019, section 3)."""
 
+import math
 import sys
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sized
+from functools import cached_property
 from typing import Any
 
 import torch
@@ -18,6 +20,9 @@ from slimbayes.methods.gaussian_vi import fit_gaussian
 from slimbayes.objective import ELBO
 
 __all__ = ["subspace_inference"]
+
+#: By how much the log-likelihood of one point may vary, as another order of adding up makes it.
+REPEATS = 0.1
 
 
 def subspace_inference(
@@ -72,6 +77,8 @@ def subspace_inference(
     transitions = burn + thin * samples if method == "ess" else steps
     with _Bar(law.members * transitions, quiet) as bar:
         if method == "ess":
+            for target in targets:
+                target.check_start()
             chains = [
                 elliptical_slice(
                     target.whole,
@@ -123,11 +130,31 @@ class _Target:
         self._check(sum(len(value) for value in values))
         return torch.stack([value.double().sum() for value in values]).sum().cpu() / self.law.temperature
 
+    @cached_property
+    def number(self) -> int:
+        """How many batches there are."""
+        return len(self.batches) if isinstance(self.batches, Sized) else sum(1 for _ in self.batches)
+
+    def check_start(self) -> None:
+        """Raise unless the likelihood is finite at the start, and the same each time: slice sampling rests on it."""
+        first, second = (float(self.whole(torch.zeros(self.law.rank))) for _ in range(2))
+        if not math.isfinite(first):
+            raise ValueError(
+                f"The log-likelihood at the mean of the snapshots is {first}. Check `batches` for NaN, and collect "
+                "when training has settled."
+            )
+        if abs(first - second) > REPEATS:
+            raise ValueError(
+                f"Expected argument `batches` to give the same each time, but the log-likelihood was {first:g}, then "
+                f"{second:g}. Use a fixed order (a loader without shuffle) and no augmentation, or method='vi'."
+            )
+
     def estimate(self, z: Tensor) -> Tensor:
         """Return the log-posterior's unbiased estimate from the next batch."""
         value = self._of_batch(z, next(self.cycle))
         self.seen += len(value)
-        log_likelihood = value.double().mean().cpu() * self.elbo.num_data / self.law.temperature
+        # Not the batch's mean: of a smaller last batch, each example would count for more.
+        log_likelihood = value.double().sum().cpu() * self.number / self.law.temperature
         return log_likelihood - (z / self.law.prior_std).square().sum() / 2
 
     def _again_and_again(self) -> Iterator[Any]:

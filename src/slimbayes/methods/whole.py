@@ -9,7 +9,7 @@ from torch.nn.parameter import is_lazy
 from slimbayes._checks import check_count
 from slimbayes.layers.networks import Networks
 from slimbayes.layers.weight_law import WeightLaw
-from slimbayes.methods.conversion import Conversion, Part, all_parameters, copy_of, own_parameters
+from slimbayes.methods.conversion import Conversion, Part, all_parameters, check_plain, copy_of, own_parameters
 from slimbayes.model import BayesianModel
 
 __all__ = ["members_of", "whole_model"]
@@ -44,6 +44,7 @@ def members_of(networks: Source, members: int | None, argument: str = "networks"
                 f"Expected argument `{argument}` to be networks or a function that builds one, but got "
                 f"{type(network).__name__}."
             )
+        check_plain(network)
         if any(map(is_lazy, (*network.parameters(), *network.buffers()))):
             raise ValueError(
                 f"Expected argument `{argument}` to have networks with weights, but got one with lazy modules, which "

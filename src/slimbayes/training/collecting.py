@@ -32,7 +32,7 @@ class Collector:
         """Steps of the run before the time of collecting."""
         if self.cycles is None:
             return int(self.first)
-        return next(step for step in range(self.steps) if self.cycles.sampling(step))
+        return next((step for step in range(self.steps) if self.cycles.sampling(step)), self.steps)
 
     def due(self, step: int) -> bool:
         """Tell whether to collect after so many steps of the run."""

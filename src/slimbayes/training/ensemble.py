@@ -132,6 +132,11 @@ def _of_ensemble(config: TrainConfig, members: int | None) -> TrainConfig:
             )
         check_method(config.method)
         options = config.method.options
+    if options.get("train_on", "tile") != "tile":
+        raise ValueError(
+            "Expected `method.train_on` to be tile or left out, as members that are trained apart see all examples, "
+            f"but got {options['train_on']!r}. Use slimbayes train (fit) to train them together."
+        )
     count = options.get("members", MEMBERS) if members is None else members
     check_count("members", count)
     method = Method(**{**options, "name": "deep_ensemble", "members": count})
