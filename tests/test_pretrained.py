@@ -392,3 +392,15 @@ def test_files_of_earlier_versions_still_load() -> None:
     torch.testing.assert_close(model(torch.linspace(-1, 1, 16).view(2, 2, 4), samples=0), expected)
     assert model.net[0].input_factor.family == sb.families.StudentT(df=4.0)
     assert isinstance(model.likelihood, sb.Categorical)
+
+
+def test_extra_state_is_refused_by_name(tmp_path):
+    class Remembers(nn.Linear):
+        def get_extra_state(self):
+            return {"seen": 3}
+
+        def set_extra_state(self, state):
+            pass
+
+    with pytest.raises(ValueError, match=r"_extra_state.*buffer"):
+        sb.deterministic(nn.Sequential(Remembers(2, 2))).save_pretrained(tmp_path / "model")

@@ -128,7 +128,7 @@ class GradientSNR:
         return found
 
     def of_model(self) -> float:
-        r"""Return :math:`\sum_i E[g_i^2] / \sum_i Var[g_i]` over all layers: the ratio of the model's whole gradient."""
+        r"""Return the ratio of the whole gradient: :math:`\sum_i E[g_i^2] / \sum_i Var[g_i]` over all layers."""
         self.ratios()  # raises unless there is a full window
         seconds, variances = zip(*self._moments().values(), strict=True)
         with np.errstate(divide="ignore", invalid="ignore"):
