@@ -133,8 +133,8 @@ def _without_duplicates(state: dict[str, Tensor]) -> tuple[dict[str, Tensor], di
     for name, tensor in state.items():
         if not isinstance(tensor, Tensor):
             raise ValueError(
-                f"Cannot write {name}: a module's extra state is no tensor, and loading runs no code. Keep it in a buffer, "
-                "or store model.state_dict() yourself."
+                f"Cannot write {name}: a module's extra state is no tensor, and loading runs no code. Keep it in a "
+                "buffer, or store model.state_dict() yourself."
             )
         place = (tensor.data_ptr(), tensor.shape, tensor.stride()) if tensor.numel() else (name,)
         if place in first:
