@@ -138,8 +138,8 @@ class BayesianModel(nn.Module):
         draw: dict[str, Tensor] | None,
     ) -> Any:
         generator = generator_for(self, generator)
-        trains_members = self.independent and self.training
-        if noise == "shared" and draw is None and samples > 0 and not trains_members:
+        at_work = self.coherent and self.training  # what trains runs as it is, and nothing is drawn
+        if noise == "shared" and draw is None and samples > 0 and not at_work:
             draw = self.draw(samples, generator)
         first = not self._checked and not torch.compiler.is_compiling()
         called: set[str] | None = set() if first else None

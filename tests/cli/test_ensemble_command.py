@@ -5,9 +5,8 @@ import json
 
 import numpy as np
 import pytest
-from typer.testing import CliRunner
+from command_line import config_in, invoke
 
-from slimbayes.cli.app import app
 from slimbayes.training import Run
 
 CONFIG = """
@@ -17,16 +16,9 @@ epochs: 2
 """
 
 
-def invoke(*arguments):
-    return CliRunner().invoke(app, [*map(str, arguments)])
-
-
 @pytest.fixture
 def config(tmp_path, monkeypatch):
-    monkeypatch.chdir(tmp_path)
-    path = tmp_path / "config.yaml"
-    path.write_text(CONFIG)
-    return path
+    return config_in(tmp_path, CONFIG, monkeypatch)
 
 
 def test_from_a_file_to_predictions(config, tmp_path):

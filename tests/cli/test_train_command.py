@@ -6,9 +6,7 @@ import sys
 
 import pytest
 import yaml
-from typer.testing import CliRunner
-
-from slimbayes.cli.app import app
+from command_line import config_in, invoke
 
 CONFIG = """
 data: digits
@@ -18,16 +16,9 @@ epochs: 2
 """
 
 
-def invoke(*arguments):
-    return CliRunner().invoke(app, [*map(str, arguments)])
-
-
 @pytest.fixture
 def config(tmp_path, monkeypatch):
-    monkeypatch.chdir(tmp_path)
-    path = tmp_path / "config.yaml"
-    path.write_text(CONFIG)
-    return path
+    return config_in(tmp_path, CONFIG, monkeypatch)
 
 
 def test_from_a_file_to_scores_and_on(config, tmp_path):

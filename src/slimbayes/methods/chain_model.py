@@ -66,17 +66,3 @@ class ChainModel(BayesianModel):
 
     def _chains(self) -> list[Any]:
         return [part for part in self.stochastic() if isinstance(part, Keeps)]
-
-    def _run(
-        self,
-        args: Any,
-        kwargs: Any,
-        samples: int,
-        noise: str,
-        rows: int,
-        generator: Generator | None,
-        draw: dict[str, Tensor] | None,
-    ) -> Any:
-        # Shared noise is drawn beforehand, by draw(). In training nothing is drawn: the chains themselves run.
-        noise = "example" if self.training else "shared"
-        return super()._run(args, kwargs, samples, noise, rows, generator, draw)
