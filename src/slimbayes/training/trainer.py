@@ -189,6 +189,7 @@ class Trainer:
                 switch_noise(loop.optimiser, self.cycles.sampling(loop.elbo.steps))
             examples = loop.step(itertools.islice(parts, config.accumulate), meter)
             if self.collector is not None and self.collector.due(loop.elbo.steps):
+                self._check_weights()
                 self.bare.collect()
             examples *= self.accelerator.num_processes
             done += examples
