@@ -43,6 +43,10 @@ def sequence_first(x: torch.Tensor) -> torch.Tensor:
 
 #: The call, and what the message must hold: the argument, the value, the advice.
 VALUES = {
+    "a family for a BatchEnsemble": (
+        lambda: sb.batch_ensemble(net(), family="normal"),
+        ["`family`", "'normal'", "sb.rank1"],
+    ),
     # The network and the members
     "members=0": (lambda: rank1(members=0), ["`members`", "0", "such as 4"]),
     "members=-1": (lambda: rank1(members=-1), ["`members`", "-1", "such as 4"]),
@@ -214,10 +218,6 @@ TYPES = {
     "no network": (lambda: sb.rank1(None), ["`net`", "NoneType", "Module"]),
     "a class for a network": (lambda: sb.rank1(nn.Linear), ["`net`", "type", "Module"]),
     "a function for a network": (lambda: sb.batch_ensemble(torch.relu), ["`net`", "Module"]),
-    "a family for a BatchEnsemble": (
-        lambda: sb.batch_ensemble(net(), family="normal"),
-        ["`family`", "'normal'", "sb.rank1"],
-    ),
     "a plain network in the ELBO": (lambda: sb.ELBO(net(), 10), ["`model`", "Linear", "sb.rank1(net)"]),
     "an unknown option": (lambda: rank1(memberz=3), ["memberz"]),
     "an unknown option of weights": (lambda: mean_field(k=3), ["'k'"]),

@@ -228,5 +228,5 @@ def test_configurations_can_set_its_options():
 
 
 def test_other_families_are_rank1():
-    with pytest.raises(ValueError, match="`family` of batch_ensemble to be 'delta', but got 'normal'. Use rank1"):
+    with pytest.raises(ValueError, match="`family` of batch_ensemble to be 'delta', but got 'normal'. Use sb.rank1"):
         sb.batch_ensemble(nn.Linear(2, 2), family="normal")

@@ -302,6 +302,7 @@ def test_the_report_is_of_parameters_and_outputs():
     assert list(chain_report(model).factors) == ["weight", "bias"]
 
 
+@pytest.mark.filterwarnings("ignore:The .grad attribute of a Tensor that is not a leaf:UserWarning")
 @pytest.mark.parametrize("over", ["weights", "factors"])
 def test_a_compiled_model_that_trains_is_not_compiled_anew_for_each_sample(over):
     model, counter = sb.sgmcmc(lambda: nn.Linear(2, 3), members=2, over=over), CompileCounter()

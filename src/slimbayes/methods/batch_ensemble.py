@@ -89,7 +89,7 @@ def batch_ensemble(
     """
     if family != "delta":
         raise ValueError(
-            f"Expected argument `family` of batch_ensemble to be 'delta', but got {family!r}. Use rank1 for others."
+            f"Expected argument `family` of batch_ensemble to be 'delta', but got {family!r}. Use sb.rank1."
         )
     model = rank1(
         net,
