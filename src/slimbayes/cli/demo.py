@@ -24,7 +24,7 @@ def demo(
         ),
     ] = "",
     seeds: Annotated[int, typer.Option(min=1, help="Runs of each method.")] = 2,
-    epochs: Annotated[int, typer.Option(min=1, help="Passes over the training digits.")] = 40,
+    epochs: Annotated[int, typer.Option(min=1, help="Passes over the training digits.")] = 20,
     workers: Annotated[
         int | None, typer.Option(min=1, help="Processes side by side, one thread each; all cores if not given.")
     ] = None,
@@ -35,7 +35,7 @@ def demo(
 ) -> None:
     """Compare a plain network with Bayesian ones on handwritten digits, clean and corrupted.
 
-    Needs no files: the digits ship inside scikit-learn. All methods take about two minutes on two cores.
+    Needs no files: the digits ship inside scikit-learn. All methods take about a minute and a half on two cores.
 
     Example: slimbayes demo --methods plain,rank1 --seeds 5
     """

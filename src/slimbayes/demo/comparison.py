@@ -18,12 +18,15 @@ from slimbayes.provenance import provenance
 
 __all__ = ["run"]
 
+#: Methods whose members are points: further samples of them would be the same.
+ONE_DRAW = ("deterministic", "deep_ensemble", "batch_ensemble")
 SLOWEST = ("rank1_cauchy", "rank1", "batch_ensemble", "sgmcmc_factors")
 
 
 def log_probs(model: sb.BayesianModel, images: Tensor) -> Tensor:
     """Return the predictive log-probabilities of the mixture over draws."""
-    return model.predict(images, samples=DRAWS // model.members, seed=0).log_probs
+    samples = 1 if model.method in ONE_DRAW else DRAWS // model.members
+    return model.predict(images, samples=samples, seed=0).log_probs
 
 
 def scores(model: sb.BayesianModel, images: Tensor, labels: Tensor) -> dict[str, float]:
