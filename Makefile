@@ -28,7 +28,8 @@ $(BIN)/python:
 	$(PYTHON) -m venv $(VENV)
 
 $(VENV)/for-use: pyproject.toml constraints.txt laplace.txt | $(BIN)/python
-	$(PIP) -e ".[train,sklearn,report]"
+	# Compiling all of torch ahead of time takes longer than the demo needs for the part that it imports.
+	$(PIP) --no-compile -e ".[train,sklearn,report]"
 	$(PIP) --no-deps -r laplace.txt
 	touch $@
 
