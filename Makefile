@@ -27,8 +27,8 @@ types: $(VENV)/for-development
 $(BIN)/python:
 	$(PYTHON) -m venv $(VENV)
 
+# Compiling all of torch ahead of time would take longer than the demo does for the part that it imports.
 $(VENV)/for-use: pyproject.toml constraints.txt laplace.txt | $(BIN)/python
-	# Compiling all of torch ahead of time takes longer than the demo needs for the part that it imports.
 	$(PIP) --no-compile -e ".[train,sklearn,report]"
 	$(PIP) --no-deps -r laplace.txt
 	touch $@
