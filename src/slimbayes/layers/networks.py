@@ -183,7 +183,8 @@ def in_groups(run: Run, groups: int, rows: int, batch_dim: int, args: Any, kwarg
         outputs.append(run(group, own_args, own_kwargs))
     if groups == 1:
         return outputs[0]
-    _check_same_shapes(outputs)
+    if not torch.compiler.is_compiling():  # its words cannot be traced; an eager pass has checked the same
+        _check_same_shapes(outputs)
     joined = iter([_join_rows(parts, size, batch_dim, part) for parts in zip(*map(tree.leaves, outputs), strict=True)])
     return tree.map_leaves(lambda leaf: next(joined), outputs[0])
 
