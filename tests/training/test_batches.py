@@ -8,8 +8,8 @@ import torch
 
 from slimbayes.data.dataset import Examples
 from slimbayes.data.preparation import Arrays
+from slimbayes.seeds import mix
 from slimbayes.training.batches import Batches, blocks
-from slimbayes.training.seeds import mix
 
 SIZE = 53
 

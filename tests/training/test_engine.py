@@ -12,8 +12,8 @@ from training_runs import DIGITS, MLP, small, weights
 
 import slimbayes as sb
 from slimbayes.data.registry import load_data
+from slimbayes.seeds import Purpose, mix
 from slimbayes.training import Run, TrainConfig, fit
-from slimbayes.training.seeds import Purpose, mix
 
 SIZE, BATCH, STEPS = 200, 64, 4  # of `small`
 

@@ -13,11 +13,11 @@ import yaml
 from training_runs import DIGITS, MLP
 
 from slimbayes.data.registry import load_data
+from slimbayes.seeds import Purpose, mix
 from slimbayes.training import Run, fit, fit_ensemble
 from slimbayes.training.batches import blocks
 from slimbayes.training.checkpoints import Checkpoints
 from slimbayes.training.ensemble import MembersFailed
-from slimbayes.training.seeds import Purpose, mix
 
 CONFIG = {"data": DIGITS, "net": MLP, "epochs": 2, "batch_size": 64, "optimiser": {"lr": 0.01}}
 CALL = "import sys; from slimbayes.training import fit_ensemble; fit_ensemble(sys.argv[1], sys.argv[2], 3, quiet=True)"

@@ -12,6 +12,7 @@ import torch
 
 from slimbayes.bench.suites import LOOP_BATCH
 from slimbayes.data.registry import load_data
+from slimbayes.seeds import mix
 from slimbayes.training.config import TrainConfig
 from slimbayes.training.engine import accelerating
 from slimbayes.training.models import build_model, build_objective
@@ -19,7 +20,6 @@ from slimbayes.training.networks import build_network
 from slimbayes.training.parsing import parse_config
 from slimbayes.training.rates import build_optimiser, build_schedule
 from slimbayes.training.run import Run
-from slimbayes.training.seeds import mix
 from slimbayes.training.trainer import Trainer
 
 __all__ = ["bare_epoch", "loop_epoch"]

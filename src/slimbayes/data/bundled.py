@@ -29,7 +29,7 @@ def load_digits_set(
         >>> len(data.train), len(data.validation), len(data.test)
         (1000, 297, 500)
     """
-    from slimbayes.demo.digits import load_digits
+    from slimbayes.data.digits import load_digits
 
     digits = load_digits()
     parts = zip(digits.train, digits.validation, digits.test, strict=True)

@@ -9,7 +9,7 @@ from torch.utils.data import DataLoader, Dataset
 
 from slimbayes.data.dataset import Augmentation, Batch, ExampleSource
 from slimbayes.data.preparation import Preparation
-from slimbayes.training.seeds import Purpose, mix
+from slimbayes.seeds import Purpose, mix
 
 __all__ = ["Batches", "Part", "blocks"]
 

@@ -8,6 +8,7 @@ from typing import Any
 
 from slimbayes._checks import check_choice, check_count
 from slimbayes.methods.deep_ensemble import MEMBERS
+from slimbayes.seeds import Purpose, mix
 from slimbayes.training.assembly import assemble
 from slimbayes.training.cells import Cell
 from slimbayes.training.config import Method, TrainConfig
@@ -19,7 +20,6 @@ from slimbayes.training.networks import check_network
 from slimbayes.training.on_ray import import_ray, run_on_ray
 from slimbayes.training.parsing import as_config
 from slimbayes.training.run import Run
-from slimbayes.training.seeds import Purpose, mix
 
 __all__ = ["MembersFailed", "fit_ensemble"]
 

@@ -9,12 +9,12 @@ from accelerate.utils import gather_object
 
 from slimbayes.data.dataset import DataSet, ExampleSource
 from slimbayes.likelihoods import Gaussian
-from slimbayes.metrics.classification import expected_calibration_error
+from slimbayes.metrics.calibration_error import expected_calibration_error
 from slimbayes.model import BayesianModel
 from slimbayes.prediction import Prediction
+from slimbayes.seeds import Purpose, mix
 from slimbayes.training.batches import blocks
 from slimbayes.training.config import Evaluation
-from slimbayes.training.seeds import Purpose, mix
 
 __all__ = ["evaluate"]
 
@@ -32,7 +32,8 @@ def evaluate(
 ) -> dict[str, float]:
     """Return the mixture's NLL with accuracy and ECE, or with the RMSE for a regression, in the targets' own units.
 
-    An example's NLL sums over its targets, if it has several; the others are means over all of them.
+    If there are several members, the share of pairs whose labels differ is there as well (section 3.6). An example's
+    NLL sums over its targets, if it has several; the others are means over all of them.
 
     Neither the model's mode nor the global generators are changed.
 
@@ -55,9 +56,9 @@ def evaluate(
             seed=mix(seed, Purpose.EVALUATION, rank, number),
         )
         rows.append(_figures(prediction, targets.to(model.device)).cpu())
-    own = torch.cat(rows) if rows else torch.zeros(0, 3)
+    own = torch.cat(rows) if rows else torch.zeros(0, 4)
     parts = gather_object([own]) if processes > 1 else [own]
-    nll, first, second = torch.cat(parts).double().unbind(1)
+    nll, first, second, third = torch.cat(parts).double().unbind(1)
     if isinstance(model.likelihood, Gaussian):
         std, each = data.task.target_std, second.mean().item()  # numbers in a target
         return {"nll": nll.mean().item() + each * math.log(std), "rmse": std * first.mean().sqrt().item()}
@@ -68,15 +69,17 @@ def evaluate(
     ece = expected_calibration_error(
         torch.stack([confidence, torch.zeros_like(confidence)], 1), right.logical_not().long()
     )
-    return {"nll": nll.mean().item(), "accuracy": right.mean().item(), "ece": ece.item()}
+    scores = {"nll": nll.mean().item(), "accuracy": right.mean().item(), "ece": ece.item()}
+    return scores | ({"disagreement": third.mean().item()} if model.members > 1 else {})
 
 
 def _figures(prediction: Prediction, targets: torch.Tensor) -> torch.Tensor:
-    """Return what the scores need of each example: ``(batch, 3)``, or ``(batch * labels, 3)`` for several labels."""
+    """Return what the scores need of each example: ``(batch, 4)``, or ``(batch * labels, 4)`` for several labels."""
     nll = -prediction.log_likelihood(targets)
     if isinstance(prediction.likelihood, Gaussian):
         errors = (prediction.mean.view_as(targets) - targets).square().view(len(nll), -1)
-        return torch.stack([nll, errors.mean(1), torch.full_like(nll, errors.shape[1])], 1)
+        return torch.stack([nll, errors.mean(1), torch.full_like(nll, errors.shape[1]), torch.zeros_like(nll)], 1)
     right = (prediction.label == targets.long()).to(nll.dtype)
     each = right[0].numel()  # labels of one example; all have its NLL, which sums over them
-    return torch.stack([nll.repeat_interleave(each), prediction.confidence.flatten(), right.flatten()], 1)
+    columns = (nll.repeat_interleave(each), prediction.confidence, right, prediction.disagreement.to(nll.dtype))
+    return torch.stack([column.flatten() for column in columns], 1)

@@ -17,6 +17,7 @@ from slimbayes.files import write_json
 from slimbayes.model import BayesianModel
 from slimbayes.pretrained import load
 from slimbayes.provenance import provenance
+from slimbayes.seeds import Purpose, mix, seed_everything
 from slimbayes.summary import count_parameters
 from slimbayes.training.batches import Batches
 from slimbayes.training.checkpoints import random_state, restore_random_state
@@ -31,7 +32,6 @@ from slimbayes.training.networks import build_network
 from slimbayes.training.progress import Progress
 from slimbayes.training.rates import build_cycles, build_optimiser, build_schedule, restore_schedule, switch_noise
 from slimbayes.training.run import Run
-from slimbayes.training.seeds import Purpose, mix, seed_everything
 
 __all__ = ["Trainer"]
 
