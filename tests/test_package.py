@@ -40,7 +40,7 @@ def test_the_command_names_the_extra_that_it_lacks(missing, monkeypatch):
     assert f'needs {missing}: pip install "slimbayes[train]"' in str(stopped.value)
 
 
-@pytest.mark.parametrize("package", ["slimbayes", "slimbayes.data"])
+@pytest.mark.parametrize("package", ["slimbayes", "slimbayes.data", "slimbayes.evaluation", "slimbayes.metrics"])
 def test_names_for_type_checkers_and_names_at_run_time_are_the_same(package):
     module = importlib.import_module(package)
     tree = ast.parse(Path(module.__file__).read_text())

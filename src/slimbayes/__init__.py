@@ -15,12 +15,15 @@ __version__ = "0.1.0.dev0"
 if TYPE_CHECKING:
     from slimbayes import analysis as analysis
     from slimbayes import calibration as calibration
+    from slimbayes import corruptions as corruptions
     from slimbayes import data as data
+    from slimbayes import evaluation as evaluation
     from slimbayes import families as families
     from slimbayes import layers as layers
     from slimbayes import mcmc as mcmc
     from slimbayes import metrics as metrics
     from slimbayes import nets as nets
+    from slimbayes import shifts as shifts
     from slimbayes import training as training
     from slimbayes.calibration import ConformalClassifier as ConformalClassifier
     from slimbayes.calibration import ConformalRegressor as ConformalRegressor
@@ -58,8 +61,22 @@ if TYPE_CHECKING:
 #: for torch before it can print its help. A test holds this against the list above.
 _PLACES = {
     **dict.fromkeys(
-        ("analysis", "calibration", "data", "families", "layers", "mcmc", "metrics", "nets", "training"), ""
+        (
+            "analysis",
+            "calibration",
+            "corruptions",
+            "data",
+            "evaluation",
+            "families",
+            "layers",
+            "mcmc",
+            "metrics",
+            "nets",
+            "training",
+        ),
+        "",
     ),
+    "shifts": "",
     **dict.fromkeys(
         ("ConformalClassifier", "ConformalRegressor", "TemperatureScaling", "calibration_split", "load_calibration"),
         "calibration",

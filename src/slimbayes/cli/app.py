@@ -9,7 +9,9 @@ from slimbayes.cli.bench import bench
 from slimbayes.cli.data import data_app
 from slimbayes.cli.demo import demo
 from slimbayes.cli.ensemble import ensemble
+from slimbayes.cli.evaluate import evaluate
 from slimbayes.cli.predict import predict
+from slimbayes.cli.report import report
 from slimbayes.cli.train import train
 
 __all__ = ["app"]
@@ -24,7 +26,8 @@ def _commands() -> None:
     Start with: slimbayes demo
 
     Then train a model of your own: slimbayes train config.yaml, and use it:
-    slimbayes predict RUN inputs.csv. Each command's --help has an example.
+    slimbayes predict RUN inputs.csv. See how good it is: slimbayes evaluate
+    RUN, then slimbayes report RUN. Each command's --help has an example.
     Shell completion: slimbayes --install-completion
 
     Exit codes: 0 done; 1 some runs of a grid failed; 2 something that you
@@ -38,6 +41,8 @@ def _commands() -> None:
 app.command()(demo)
 app.command()(train)
 app.command()(ensemble)
+app.command()(evaluate)
+app.command()(report)
 app.command()(predict)
 app.add_typer(data_app, name="data")
 app.command()(bench)

@@ -1,87 +1,87 @@
-"""Scores of class probabilities."""
+"""Scores of class probabilities: how often, and how likely, the target was predicted."""
+
+import math
 
 import torch
 from torch import Tensor
 
 from slimbayes._checks import check_count
+from slimbayes.metrics._inputs import as_classes, reduce
 
-__all__ = ["accuracy", "brier_score", "expected_calibration_error", "negative_log_likelihood"]
-
-
-def _check(probs: Tensor, targets: Tensor) -> None:
-    if probs.dim() != 2 or targets.shape != probs.shape[:1] or not len(targets):
-        raise ValueError(
-            f"Expected argument `probs` of shape (batch, classes) and `targets` of shape (batch,), but got "
-            f"{tuple(probs.shape)} and {tuple(targets.shape)}. Flatten positions into the batch first."
-        )
-    if probs.isnan().any():
-        raise ValueError("Expected argument `probs` to have no NaN. Check the model's outputs.")
-    if (targets < 0).any() or (targets >= probs.shape[1]).any():
-        wrong = targets[(targets < 0) | (targets >= probs.shape[1])][0].item()
-        raise ValueError(
-            f"Expected argument `targets` to hold classes from 0 to {probs.shape[1] - 1}, but got {wrong}. "
-            "Check the labels."
-        )
+__all__ = ["accuracy", "brier_score", "negative_log_likelihood", "top_k_accuracy"]
 
 
-def accuracy(probs: Tensor, targets: Tensor) -> Tensor:
-    """Return the share of examples whose most probable class is the target.
+def accuracy(probs: Tensor, targets: Tensor, reduction: str = "mean") -> Tensor:
+    """Return the share of examples whose most probable class is the target; of equal ones, the first counts.
+
+    Args:
+        probs: ``(batch, classes)``; logits and log-probabilities give the same.
+        targets: ``(batch,)`` of class numbers.
+        reduction: ``"mean"``, or ``"none"`` for 0 or 1 of each example, ``(batch,)``.
 
     Example:
-        >>> accuracy(torch.tensor([[0.9, 0.1], [0.6, 0.4]]), torch.tensor([0, 1]))
-        tensor(0.5000)
+        >>> accuracy(torch.tensor([[0.9, 0.1], [0.6, 0.4]]), torch.tensor([0, 1])).item()
+        0.5
     """
-    _check(probs, targets)
-    return (probs.argmax(1) == targets).to(probs.dtype).mean()
+    probs, targets = as_classes("probs", probs, targets, bounds=None)
+    return reduce((probs.argmax(1) == targets).double(), reduction)
 
 
-def negative_log_likelihood(log_probs: Tensor, targets: Tensor) -> Tensor:
-    """Return the mean of -log p(target), from log-probabilities (``p.log_probs``: the mixture's, Eq. 14).
+def top_k_accuracy(probs: Tensor, targets: Tensor, k: int = 5, reduction: str = "mean") -> Tensor:
+    """Return the share of examples whose target is among the ``k`` most probable classes.
+
+    Of equally probable classes those with lower numbers come first, so that ``k=1`` is the accuracy.
+
+    Args:
+        probs: ``(batch, classes)``; logits and log-probabilities give the same.
+        targets: ``(batch,)`` of class numbers.
+        k: How many.
+        reduction: ``"mean"``, or ``"none"`` for 0 or 1 of each example, ``(batch,)``.
 
     Example:
-        >>> negative_log_likelihood(torch.tensor([[0.5, 0.5]]).log(), torch.tensor([1]))
-        tensor(0.6931)
+        >>> top_k_accuracy(torch.tensor([[0.5, 0.3, 0.2], [0.2, 0.3, 0.5]]), torch.tensor([1, 0]), k=2).item()
+        0.5
     """
-    _check(log_probs, targets)
-    if (log_probs > 1e-6).any():
-        raise ValueError(
-            f"Expected argument `log_probs` to hold logarithms of probabilities, but got {log_probs.max().item():g}. "
-            "Pass p.log_probs, or probs.log()."
-        )
-    return -log_probs.gather(1, targets.long().unsqueeze(1)).mean()
+    check_count("k", k)
+    probs, targets = as_classes("probs", probs, targets, bounds=None)
+    if k > probs.shape[1]:
+        raise ValueError(f"Expected argument `k` to be at most the {probs.shape[1]} classes, but got {k}.")
+    own = probs.gather(1, targets.unsqueeze(1))
+    first = torch.arange(probs.shape[1], device=probs.device) < targets.unsqueeze(1)
+    ahead = (probs > own) | ((probs == own) & first)
+    return reduce((ahead.sum(1) < k).double(), reduction)
 
 
-def brier_score(probs: Tensor, targets: Tensor) -> Tensor:
+def negative_log_likelihood(log_probs: Tensor, targets: Tensor, reduction: str = "mean") -> Tensor:
+    r"""Return the mean of :math:`-\log p(y)`, from log-probabilities (``p.log_probs``: the mixture's, Eq. 14).
+
+    It is infinite if a target had the probability 0.
+
+    Args:
+        log_probs: ``(batch, classes)``.
+        targets: ``(batch,)`` of class numbers.
+        reduction: ``"mean"``, or ``"none"`` for each example's, ``(batch,)``.
+
+    Example:
+        >>> round(negative_log_likelihood(torch.tensor([[0.5, 0.5]]).log(), torch.tensor([1])).item(), 4)
+        0.6931
+    """
+    log_probs, targets = as_classes("log_probs", log_probs, targets, bounds=(-math.inf, 0.0))
+    return reduce(-log_probs.gather(1, targets.unsqueeze(1)).squeeze(1), reduction)
+
+
+def brier_score(probs: Tensor, targets: Tensor, reduction: str = "mean") -> Tensor:
     r"""Return the mean of :math:`\sum_c (p_c - 1[y = c])^2`, between 0 and 2.
-
-    Example:
-        >>> brier_score(torch.tensor([[0.5, 0.5]]), torch.tensor([1]))
-        tensor(0.5000)
-    """
-    _check(probs, targets)
-    truth = torch.nn.functional.one_hot(targets.long(), probs.shape[1])
-    return (probs - truth).square().sum(1).mean()
-
-
-def expected_calibration_error(probs: Tensor, targets: Tensor, bins: int = 15) -> Tensor:
-    r"""Return the ECE, :math:`\sum_b \frac{n_b}{n} |acc_b - conf_b|`, as a fraction.
-
-    Bins are of equal width and closed on the left; a confidence of exactly 1 belongs to the last one.
 
     Args:
         probs: ``(batch, classes)``.
-        targets: ``(batch,)``.
-        bins: Number of bins.
+        targets: ``(batch,)`` of class numbers.
+        reduction: ``"mean"``, or ``"none"`` for each example's, ``(batch,)``.
 
     Example:
-        >>> probs = torch.tensor([[0.95, 0.05], [1.0, 0.0]])
-        >>> expected_calibration_error(probs, torch.tensor([0, 1]), bins=10)
-        tensor(0.4750)
+        >>> brier_score(torch.tensor([[0.5, 0.5]]), torch.tensor([1])).item()
+        0.5
     """
-    check_count("bins", bins)
-    _check(probs, targets)
-    confidence, label = probs.max(1)
-    place = (confidence * bins).long().clamp(0, bins - 1)
-    gap = torch.zeros(bins, dtype=probs.dtype, device=probs.device)
-    gap.index_add_(0, place, (label == targets).to(probs.dtype) - confidence)
-    return gap.abs().sum() / len(targets)
+    probs, targets = as_classes("probs", probs, targets, bounds=(0.0, 1.0))
+    truth = torch.nn.functional.one_hot(targets, probs.shape[1])
+    return reduce((probs - truth).square().sum(1), reduction)

@@ -1,0 +1,66 @@
+"""What an evaluation found: the JSON file that ``slimbayes evaluate`` writes beside a run, and how to read it."""
+
+import json
+import os
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+__all__ = ["FILE", "Evaluation"]
+
+#: Name of the file in a run's folder.
+FILE = "evaluation.json"
+
+Scores = dict[str, float | None]
+
+
+@dataclass(frozen=True)
+class Evaluation:
+    """An evaluation, read from its JSON content; docs/evaluation.md describes it.
+
+    Args:
+        content: The content of the file.
+        folder: Where it was found, or None.
+    """
+
+    content: dict[str, Any]
+    folder: Path | None = None
+
+    @classmethod
+    def read(cls, path: str | os.PathLike[str]) -> "Evaluation":
+        """Return the evaluation in a file, or in the folder of a run."""
+        path = Path(path)
+        file = path / FILE if path.is_dir() else path
+        if not file.is_file():
+            raise FileNotFoundError(f"There is no {file}. Make it with: slimbayes evaluate {file.parent}")
+        return cls(json.loads(file.read_text()), file.parent)
+
+    @property
+    def title(self) -> str:
+        """What tables call it; evaluations of the same title are the seeds of one method."""
+        return self.content["title"]
+
+    @property
+    def samples(self) -> list[int]:
+        """Numbers of draws of each member that were tried, ascending."""
+        return sorted(map(int, self.content["results"]))
+
+    @property
+    def regression(self) -> bool:
+        """Whether the targets are real values."""
+        return self.content["task"]["likelihood"] == "gaussian"
+
+    def result(self, samples: int | None = None) -> dict[str, Any]:
+        """Return all results for a number of draws; the largest by default."""
+        return self.content["results"][str(self.samples[-1] if samples is None else samples)]
+
+    def clean(self, samples: int | None = None) -> Scores:
+        """Return the scores on the test examples as they are."""
+        return self.result(samples)["clean"]["scores"]
+
+    def corrupted(self, samples: int | None = None) -> Iterator[tuple[str, int, Scores]]:
+        """Yield each corruption's name, severity and scores."""
+        for name, severities in self.result(samples)["corrupted"].items():
+            for severity, one in severities.items():
+                yield name, int(severity), one["scores"]

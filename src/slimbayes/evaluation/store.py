@@ -1,0 +1,111 @@
+"""The file of an evaluation under way: written after every condition, gone on with after an interruption."""
+
+import json
+from dataclasses import asdict
+from typing import Any
+
+from slimbayes.evaluation.record import FILE, Evaluation
+from slimbayes.evaluation.subject import Subject
+from slimbayes.files import write_json
+from slimbayes.provenance import provenance
+
+__all__ = ["Store"]
+
+#: Settings that may differ from the stored ones: what is missing is added.
+FREE = ("ood",)
+
+
+class Store:
+    """The content of one subject's ``evaluation.json``.
+
+    Args:
+        subject: What is evaluated; without a folder nothing is written.
+        settings: JSON values that the results depend on.
+        fresh: Begin anew, whatever is stored.
+
+    Raises:
+        ValueError: What is stored belongs to other settings or other weights.
+    """
+
+    def __init__(self, subject: Subject, settings: dict[str, Any], fresh: bool = False) -> None:
+        self.subject, self.settings = subject, settings
+        self.path = None if subject.folder is None else subject.folder / FILE
+        stored = None if fresh else self._stored()
+        self.content = self._new() if stored is None else stored
+
+    def _stored(self) -> dict[str, Any] | None:
+        if self.path is None or not self.path.is_file():
+            return None
+        content = json.loads(self.path.read_text())
+        before, now = {**content["settings"], "weights": content["weights"]}, self._identity()
+        changed = [key for key in now if key not in FREE and before.get(key) != now[key]]
+        if changed:
+            changes = "; ".join(f"{key} was {_brief(before.get(key))}, now {_brief(now[key])}" for key in changed)
+            raise ValueError(
+                f"{self.path} belongs to another evaluation: {changes}. Make it anew with --fresh, or ask for the same."
+            )
+        content["settings"]["ood"] = list(dict.fromkeys([*content["settings"]["ood"], *self.settings["ood"]]))
+        return {**content, "title": self.subject.title}
+
+    def _identity(self) -> dict[str, Any]:
+        return {**self.settings, "weights": self.subject.digest}
+
+    def _new(self) -> dict[str, Any]:
+        subject, task = self.subject, asdict(self.subject.data.task)
+        kept = ("likelihood", "outputs", "classes", "target_mean", "target_std")
+        return {
+            "format": 1,
+            "name": subject.name,
+            "title": subject.title,
+            "seed": subject.seed,
+            "method": subject.model.method,
+            "members": subject.model.members,
+            "parameters": subject.stored_numbers,
+            "data": subject.data.name,
+            "task": {key: task[key] for key in kept},
+            "config": subject.config,
+            "settings": self.settings,
+            "weights": subject.digest,
+            "provenance": provenance(),
+            "seconds": 0.0,
+            "complete": False,
+            "training": subject.training,
+            "posterior": None,
+            "results": {str(samples): _empty() for samples in self.settings["samples"]},
+        }
+
+    def lacks(self, *place: str) -> bool:
+        """Tell whether something is not there yet, such as ``("corrupted", "fog", "3")``."""
+        return any(_at(result, place) is None for result in self.content["results"].values())
+
+    def put(self, samples: int, value: Any, *place: str) -> None:
+        """Take in a result; ``write`` stores it."""
+        inner = self.content["results"][str(samples)]
+        for key in place[:-1]:
+            inner = inner.setdefault(key, {})
+        inner[place[-1]] = value
+
+    def write(self) -> None:
+        """Write the file, whole or not at all."""
+        if self.path is not None:
+            write_json(self.path, self.content)
+
+    @property
+    def evaluation(self) -> Evaluation:
+        """What there is so far."""
+        return Evaluation(self.content, self.subject.folder)
+
+
+def _empty() -> dict[str, Any]:
+    return {"clean": None, "corrupted": {}, "summary": None, "ood": {}}
+
+
+def _at(content: Any, place: tuple[str, ...]) -> Any:
+    for key in place:
+        content = None if content is None else content.get(key)
+    return content
+
+
+def _brief(value: Any) -> str:
+    text = str(value)
+    return text if len(text) <= 60 else f"{text[:57]}..."
