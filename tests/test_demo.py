@@ -1,6 +1,7 @@
 """The demo, its data and its table."""
 
 import json
+from functools import partial
 from pathlib import Path
 
 import pytest
@@ -9,11 +10,12 @@ from typer.testing import CliRunner
 
 from slimbayes import pretrained
 from slimbayes.cli.app import app
+from slimbayes.data.digits import CORRUPTIONS, corrupt, load_digits
 from slimbayes.demo import METHODS, comparison, run
 from slimbayes.demo import choose as choosing
 from slimbayes.demo.contenders import available
-from slimbayes.demo.digits import CORRUPTIONS, corrupt, load_digits
 from slimbayes.demo.table import table
+from slimbayes.evaluation.evaluating import Settings
 
 ROOT = Path(__file__).parent.parent
 pytestmark = pytest.mark.xdist_group("demo")
@@ -113,9 +115,8 @@ def test_a_run_can_be_repeated(results):
 
 @pytest.mark.parametrize("method", available())
 def test_every_method_runs(method, monkeypatch):
-    monkeypatch.setattr(
-        comparison, "CORRUPTIONS", {"noise": CORRUPTIONS["noise"]}
-    )  # the others take long, and the same
+    # The other corruptions take long, and the same.
+    monkeypatch.setattr(comparison, "Settings", partial(Settings, corruptions=("noise",), severities=(1, 5)))
     (outcome,) = run([method], seeds=1, epochs=4)["results"]
     assert outcome["clean"]["accuracy"] > 0.15  # more than a guess
     assert outcome["title"] in table({"settings": {"seeds": 1, "part": "test"}, "results": [outcome]})
@@ -142,6 +143,9 @@ def test_command_line(tmp_path):
     assert outcome.exit_code == 0
     assert "the plain network" in outcome.stdout
     assert json.loads(out.read_text())["results"][0]["stored_numbers"] == 38_282
+    report = tmp_path / "new" / "demo" / "report.html"
+    assert outcome.stderr.splitlines()[-1] == f"Report: {report}"
+    assert "the plain network" in report.read_text()
     printed = CliRunner().invoke(app, [*arguments, "--json"])
     assert json.loads(printed.stdout)["settings"]["epochs"] == 1
 

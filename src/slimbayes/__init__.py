@@ -23,6 +23,7 @@ if TYPE_CHECKING:
     from slimbayes import mcmc as mcmc
     from slimbayes import metrics as metrics
     from slimbayes import nets as nets
+    from slimbayes import report as report
     from slimbayes import shifts as shifts
     from slimbayes import training as training
     from slimbayes.calibration import ConformalClassifier as ConformalClassifier
@@ -61,22 +62,9 @@ if TYPE_CHECKING:
 #: for torch before it can print its help. A test holds this against the list above.
 _PLACES = {
     **dict.fromkeys(
-        (
-            "analysis",
-            "calibration",
-            "corruptions",
-            "data",
-            "evaluation",
-            "families",
-            "layers",
-            "mcmc",
-            "metrics",
-            "nets",
-            "training",
-        ),
-        "",
+        ("analysis", "calibration", "corruptions", "data", "evaluation", "families", "layers", "mcmc", "metrics"), ""
     ),
-    "shifts": "",
+    **dict.fromkeys(("nets", "report", "shifts", "training"), ""),
     **dict.fromkeys(
         ("ConformalClassifier", "ConformalRegressor", "TemperatureScaling", "calibration_split", "load_calibration"),
         "calibration",

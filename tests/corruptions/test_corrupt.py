@@ -35,18 +35,19 @@ def test_names_are_those_of_the_paper_in_its_order():
     assert all(len(one.constants[side]) == 5 for one in CORRUPTIONS.values() for side in (32, 64, 224))
 
 
+@pytest.mark.parametrize("severity", [1, 3, 5, *(pytest.param(one, marks=pytest.mark.slow) for one in (2, 4))])
 @pytest.mark.parametrize("name", RANDOM)
-def test_statistics_are_the_originals(name, statistics):
+def test_statistics_are_the_originals(name, severity, statistics):
     """Four repeats against the original's six: t of 8 degrees of freedom, at 7 a chance of 1e-4; plus 0.05 grey levels.
 
     The deviation is pooled, since that of six repeats alone is at times a quarter of the true one.
     """
     images = torch.from_numpy(statistics["images"]).permute(0, 3, 1, 2)
-    for severity, (centre, spread) in enumerate(statistics[name], start=1):
-        repeats = [corrupt(images, name, severity, seed=seed).double() for seed in range(4)]
-        ours = np.array([(one.mean(), one.std(unbiased=False), (one - images).abs().mean()) for one in repeats])
-        pooled = np.sqrt((3 * ours.var(0, ddof=1) + 5 * spread**2) / 8)
-        assert (np.abs(ours.mean(0) - centre) <= 7 * pooled * (1 / 4 + 1 / 6) ** 0.5 + 0.05).all(), severity
+    centre, spread = statistics[name][severity - 1]
+    repeats = [corrupt(images, name, severity, seed=seed).double() for seed in range(4)]
+    ours = np.array([(one.mean(), one.std(unbiased=False), (one - images).abs().mean()) for one in repeats])
+    pooled = np.sqrt((3 * ours.var(0, ddof=1) + 5 * spread**2) / 8)
+    assert (np.abs(ours.mean(0) - centre) <= 7 * pooled * (1 / 4 + 1 / 6) ** 0.5 + 0.05).all()
 
 
 @pytest.mark.parametrize("name", FIXED)
@@ -99,13 +100,12 @@ def test_the_global_generators_are_left_alone():
 def test_other_sizes_and_grey_images(name, channels, side):
     images = pictures(2, side, channels)
     before = images.clone()
-    for severity in range(1, 6):
-        corrupted = corrupt(images, name, severity)
+    results = [corrupt(images, name, severity) for severity in (1, 3, 5)]
+    for corrupted in results:
         assert corrupted.shape == images.shape
         assert corrupted.dtype == torch.uint8
         assert corrupted.is_contiguous()
-    if name != "saturate" or channels == 3:  # the saturation of grey stays 0 for severities 1 to 3
-        assert any((corrupt(images, name, severity) != images).any() for severity in range(1, 6))
+    assert any((corrupted != images).any() for corrupted in results)
     assert torch.equal(images, before)
 
 

@@ -9,9 +9,9 @@ import torch
 from sklearn.preprocessing import StandardScaler
 
 from slimbayes.data.bundled import load_digits_set
+from slimbayes.data.digits import load_digits
 from slimbayes.data.preparation import get_preparation
 from slimbayes.data.registry import load_data
-from slimbayes.data.digits import load_digits
 
 PARTS = ("train", "validation", "test")
 SHAPES = {"iris": (150, 4, 3), "wine": (178, 13, 3), "breast_cancer": (569, 30, 2), "diabetes": (442, 10, 1)}

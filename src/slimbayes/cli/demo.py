@@ -36,17 +36,24 @@ def demo(
     """Compare a plain network with Bayesian ones on handwritten digits, clean and corrupted.
 
     Needs no files: the digits ship inside scikit-learn. All methods take about a minute and a half on two cores.
+    In the end there is a report with all figures, a page that any browser opens.
 
     Example: slimbayes demo --methods plain,rank1 --seeds 5
     """
     from slimbayes.demo import run
     from slimbayes.demo.table import table
+    from slimbayes.evaluation.record import Evaluation
+    from slimbayes.report import write_report
 
     with errors_of("demo"):
         check_out(out, "demo.json")
         progress = progress_bar("training", "run")
         chosen = methods.split(",") if methods else None
-        results = run(chosen, seeds, epochs, workers=workers or os.cpu_count() or 1, progress=progress)
+        folder = out.with_suffix("")
+        results = run(chosen, seeds, epochs, workers=workers or os.cpu_count() or 1, progress=progress, folder=folder)
         write_json(out, results)
+        evaluations = [Evaluation.read(folder / f"{one['method']}-seed{one['seed']}") for one in results["results"]]
+        report = write_report(evaluations, folder / "report.html", title="Handwritten digits, clean and corrupted")
     print(json.dumps(results, indent=2) if as_json else table(results))
     typer.echo(f"Settings, seeds and hardware: {out}", err=True)
+    typer.echo(f"Report: {report}", err=True)

@@ -15,14 +15,14 @@ from torch import Tensor
 from slimbayes._checks import check_count
 from slimbayes.data.preparation import Preparation, Raw, register_preparation
 
-__all__ = ["Text", "rank_words", "words_of"]
+__all__ = ["OFFSET", "RARE", "START", "Text", "rank_words", "words_of"]
 
 #: What Keras's Tokenizer takes out; the apostrophe stays.
 _SEPARATORS = str.maketrans(dict.fromkeys('!"#$%&()*+,-./:;<=>?@[\\]^_`{|}~\t\n', " "))
 
 #: Padding, the start of a text, a known but rare word; the commonest word is 4, since Keras counts ranks from 1
 #: and adds 3.
-_START, _RARE, _OFFSET = 1, 2, 3
+START, RARE, OFFSET = 1, 2, 3
 
 
 def words_of(text: str) -> list[str]:
@@ -72,11 +72,11 @@ class Text(Preparation):
     kind = "text"
 
     def __init__(self, words: str, vocabulary: int, length: int) -> None:
-        check_count("vocabulary", vocabulary, _OFFSET + 2, "Four numbers are taken: padding, start, rare, unused.")
+        check_count("vocabulary", vocabulary, OFFSET + 2, "Four numbers are taken: padding, start, rare, unused.")
         check_count("length", length)
         self.words, self.vocabulary, self.length = words, vocabulary, length
         self._number = {
-            word: number if number < vocabulary else _RARE for number, word in enumerate(words.split(" "), _OFFSET + 1)
+            word: number if number < vocabulary else RARE for number, word in enumerate(words.split(" "), OFFSET + 1)
         }
 
     def encode(self, texts: Iterable[Sequence[str]]) -> Tensor:
@@ -85,7 +85,7 @@ class Text(Preparation):
         tokens = np.zeros((len(texts), self.length), np.int64)
         for row, words in zip(tokens, texts, strict=True):
             from_the_end = (self._number[word] for word in reversed(words) if word in self._number)
-            kept = list(islice(chain(from_the_end, [_START]), self.length))
+            kept = list(islice(chain(from_the_end, [START]), self.length))
             row[self.length - len(kept) :] = kept[::-1]
         return torch.from_numpy(tokens)
 

@@ -3,66 +3,62 @@
 import time
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ProcessPoolExecutor, as_completed
+from dataclasses import replace
 from multiprocessing import get_context
+from pathlib import Path
 from typing import Any
 
 import torch
 from torch import Tensor
 
-import slimbayes as sb
 from slimbayes._checks import check_choice, check_count
+from slimbayes.data.bundled import load_digits_set
+from slimbayes.data.dataset import ExampleSource
 from slimbayes.demo.contenders import MEMBERS, METHODS, available, make
-from slimbayes.demo.digits import CORRUPTIONS, corrupt, load_digits
 from slimbayes.demo.training import DRAWS, finish, train
+from slimbayes.evaluation.evaluating import Settings, evaluate
+from slimbayes.evaluation.subject import Subject
 from slimbayes.provenance import provenance
 
 __all__ = ["run"]
 
-#: Methods whose members are points: further samples of them would be the same.
-ONE_DRAW = ("deterministic", "deep_ensemble", "batch_ensemble")
+SCORES = ("nll", "accuracy", "ece")
 SLOWEST = ("rank1_cauchy", "rank1", "batch_ensemble", "sgmcmc_factors")
 
 
-def log_probs(model: sb.BayesianModel, images: Tensor) -> Tensor:
-    """Return the predictive log-probabilities of the mixture over draws."""
-    samples = 1 if model.method in ONE_DRAW else DRAWS // model.members
-    return model.predict(images, samples=samples, seed=0).log_probs
-
-
-def scores(model: sb.BayesianModel, images: Tensor, labels: Tensor) -> dict[str, float]:
-    """Return NLL, accuracy and ECE."""
-    logs = log_probs(model, images)
-    return {
-        "nll": sb.metrics.negative_log_likelihood(logs, labels).item(),
-        "accuracy": sb.metrics.accuracy(logs.exp(), labels).item(),
-        "ece": sb.metrics.expected_calibration_error(logs.exp(), labels).item(),
-    }
-
-
-def evaluate(model: sb.BayesianModel, images: Tensor, labels: Tensor) -> dict[str, dict[str, float]]:
-    """Return the scores on clean images, and their mean over corruptions and severities."""
-    corrupted = [scores(model, corrupt(images, kind, s), labels) for kind in CORRUPTIONS for s in range(1, 6)]
-    mean = {name: sum(one[name] for one in corrupted) / len(corrupted) for name in corrupted[0]}
-    return {"clean": scores(model, images, labels), "corrupted": mean}
-
-
-def one_run(method: str, options: dict[str, Any], seed: int, epochs: int, part: str) -> dict[str, Any]:
-    """Train one method with one seed, on one thread, and score it."""
+def one_run(
+    method: str, options: dict[str, Any], seed: int, epochs: int, part: str, folder: Path | None = None
+) -> dict[str, Any]:
+    """Train one method with one seed, on one thread, and score it; the whole evaluation goes into the folder."""
     torch.set_num_threads(1)
-    digits = load_digits()
+    data = load_digits_set(Path())
     torch.manual_seed(seed)
     model, training = make(method, options)
     start = time.perf_counter()
-    elbo = train(model, digits.train, epochs, seed, **training)
-    model = finish(method, elbo, digits.train, options)
+    elbo, history = train(model, _all_of(data.train), epochs, seed, **training)
+    model = finish(method, elbo, _all_of(data.train), options)
     seconds = time.perf_counter() - start
-    result = {"method": method, "title": METHODS[method][0], "seed": seed, "stored_numbers": stored_numbers(model)}
-    return {**result, "seconds": seconds, **evaluate(model, *getattr(digits, part))}
+    if part == "validation":
+        data = replace(data, test=data.validation)
+    subject = Subject(model.eval(), data, f"{method}-seed{seed}", METHODS[method][0], seed, folder, training=history)
+    samples = 1 if subject.is_point else DRAWS // model.members
+    settings = Settings(samples=(samples,), ood=("photos",), resamples=200)
+    (found,) = evaluate([subject], settings, fresh=True)
+    clean, corrupted = found.clean(), found.result()["summary"]["mean"]
+    return {
+        "method": method,
+        "title": subject.title,
+        "seed": seed,
+        "stored_numbers": subject.stored_numbers,
+        "seconds": seconds,
+        "clean": {name: clean[name] for name in SCORES},
+        "corrupted": {name: corrupted[name] for name in SCORES},
+    }
 
 
-def stored_numbers(model: sb.BayesianModel) -> int:
-    """Return how many numbers a saved model has: parameters, and what a law has collected."""
-    return sum(value.numel() for value in model.state_dict().values() if value.is_floating_point())
+def _all_of(examples: ExampleSource) -> tuple[Tensor, Tensor]:
+    (images,), labels = examples.fetch(torch.arange(len(examples)))
+    return images, labels
 
 
 def run(
@@ -73,6 +69,7 @@ def run(
     options: dict[str, dict[str, Any]] | None = None,
     workers: int = 1,
     progress: Callable[[int, int], None] = lambda done, total: None,
+    folder: Path | None = None,
 ) -> dict[str, Any]:
     """Train and score methods on the digits.
 
@@ -84,6 +81,7 @@ def run(
         options: By method, options to use instead of the chosen ones.
         workers: Processes to run side by side.
         progress: Called with the runs done and the runs in all.
+        folder: Where each run gets a folder with its whole evaluation, for a report; None for none.
 
     Returns:
         JSON values: the settings, provenance, and one result for each method and seed.
@@ -98,7 +96,11 @@ def run(
         if method not in available():
             raise ImportError(f"The method {method} needs laplace-torch: pip install laplace-torch")
     chosen = {method: METHODS[method][1] for method in methods} | (options or {})
-    jobs = [(method, chosen[method], seed, epochs, part) for method in methods for seed in range(seeds)]
+    jobs = [
+        (method, chosen[method], seed, epochs, part, _place(folder, method, seed))
+        for method in methods
+        for seed in range(seeds)
+    ]
     jobs.sort(key=lambda job: job[0] not in SLOWEST)  # started first, they leave no worker idle at the end
     results = []
     progress(0, len(jobs))
@@ -116,6 +118,14 @@ def run(
         "workers": workers,
     }
     return {"settings": settings, **provenance(), "results": results}
+
+
+def _place(folder: Path | None, method: str, seed: int) -> Path | None:
+    if folder is None:
+        return None
+    place = folder / f"{method}-seed{seed}"
+    place.mkdir(parents=True, exist_ok=True)
+    return place
 
 
 def _in_parallel(jobs: list[tuple[Any, ...]], workers: int) -> Iterator[dict[str, Any]]:

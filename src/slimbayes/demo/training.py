@@ -23,7 +23,7 @@ def train(
     lr: float,
     weight_decay: float,
     temperature: float,
-) -> sb.ELBO:
+) -> tuple[sb.ELBO, list[dict[str, Any]]]:
     """Train on the ELBO, chains by SGHMC and all else by AdamW; what collects does so in the second half.
 
     Args:
@@ -34,6 +34,9 @@ def train(
         lr: Learning rate of AdamW; chains have one of their own.
         weight_decay: Of AdamW.
         temperature: Of chains.
+
+    Returns:
+        The objective, and for each epoch the means of its terms.
     """
     images, labels = data
     generator = torch.Generator().manual_seed(seed)
@@ -41,16 +44,22 @@ def train(
     elbo = sb.ELBO(model, num_data=len(images), beta=sb.linear_annealing(max(1, 2 * steps // 3)))
     optimiser = _optimiser(model, len(images), lr, weight_decay, temperature)
     model.train()
+    history = []
     for epoch in range(1, epochs + 1):
+        sums = torch.zeros(3)
         for rows in torch.randperm(len(images), generator=generator).split(BATCH):
             optimiser.zero_grad()
-            elbo(model(images[rows]), labels[rows]).backward()
+            terms = elbo.terms(model(images[rows]), labels[rows])
+            terms.loss.backward()
             optimiser.step()
             elbo.step()
+            sums += len(rows) * torch.stack([terms.nll, terms.kl, terms.loss]).detach()
+        means = dict(zip(("nll", "kl", "loss"), (sums / len(images)).tolist(), strict=True))
+        history.append({"epoch": epoch, "train": means, "validation": None})
         if model.needed and epoch > epochs // 2:
             model.collect()
             _let_the_base_rest(model, optimiser)
-    return elbo
+    return elbo, history
 
 
 def finish(method: str, elbo: sb.ELBO, data: tuple[Tensor, Tensor], options: dict[str, Any]) -> sb.BayesianModel:

@@ -5,7 +5,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from slimbayes.data.text import _OFFSET, _RARE, _START
+from slimbayes.data.text import OFFSET, RARE, START
 from slimbayes.shifts.base import Inputs, Shift, stretch
 from slimbayes.shifts.draws import Draws
 
@@ -40,18 +40,18 @@ class Tokens:
     def noise(self, inputs: Inputs, draws: Draws) -> Inputs:
         """Return texts of the same lengths, each word any of the vocabulary."""
         (tokens,) = inputs
-        first = _OFFSET + 1
+        first = OFFSET + 1
         return (torch.where(is_word(tokens), first + draws.below(self.vocabulary - first, tokens.shape[1]), tokens),)
 
 
 def is_word(tokens: Tensor) -> Tensor:
     """Return which tokens are words, known or not: neither padding nor the start of a text."""
-    return tokens > _START
+    return tokens > START
 
 
 def _unknown(inputs: Inputs, share: float, draws: Draws) -> Inputs:
     (tokens,) = inputs
-    return (torch.where(is_word(tokens) & (draws.uniform(tokens.shape[1]) < share), _RARE, tokens),)
+    return (torch.where(is_word(tokens) & (draws.uniform(tokens.shape[1]) < share), RARE, tokens),)
 
 
 def _dropped(inputs: Inputs, share: float, draws: Draws) -> Inputs:

@@ -19,7 +19,7 @@ from slimbayes.model import BayesianModel
 from slimbayes.prediction import Prediction
 from slimbayes.training.run import Run
 
-__all__ = ["Columns", "predict_file"]
+__all__ = ["Columns", "check_finite", "misfit", "predict_file", "read_inputs"]
 
 #: By name, one value for each example.
 Columns = dict[str, NDArray[Any]]
@@ -82,13 +82,13 @@ def predict_file(
     if run.config.device == "auto" and torch.cuda.is_available():
         model = model.to("cuda")
     preparation = run.preparation
-    raw = _read(preparation, path)
+    raw = read_inputs(preparation, path)
     size, parts = len(raw.names), []
     step = _block_size(raw, model, samples, task)
     for start in range(0, size, step):
         block = slice(start, start + step)
         names, inputs = raw.names[block], preparation(*(x[block] for x in raw.inputs))
-        _check_finite(path, names, "inputs", *inputs)
+        check_finite(path, names, "inputs", *inputs)
         try:
             prediction = model.predict(
                 *(x.to(model.device) for x in inputs),
@@ -98,15 +98,16 @@ def predict_file(
                 seed=seed,
             )
         except (RuntimeError, ValueError, IndexError) as error:  # for a wrong shape, type or token
-            raise ValueError(f"{path}: {_misfit(inputs, task)} {str(error).splitlines()[0]}") from error
-        _check_finite(path, names, "predictions", prediction.outputs.movedim(1, 0))
+            raise ValueError(f"{path}: {misfit(inputs, task)} {str(error).splitlines()[0]}") from error
+        check_finite(path, names, "predictions", prediction.outputs.movedim(1, 0))
         parts.append({"name": np.array(names), **_figures(prediction, task, level)})
         if progress is not None:
             progress(start + len(names), size)
     return {name: np.concatenate([part[name] for part in parts]) for name in parts[0]}
 
 
-def _read(preparation: Preparation, path: Path) -> Raw:
+def read_inputs(preparation: Preparation, path: Path) -> Raw:
+    """Return the raw inputs of a file or folder, or raise if there are none."""
     if not path.exists():
         raise FileNotFoundError(f"There is no file or folder {path} to predict for.")
     raw = preparation.read(path)
@@ -120,7 +121,7 @@ def _block_size(raw: Raw, model: BayesianModel, samples: int, task: Task) -> int
     return max(1, min(BLOCK, NUMBERS // max(inputs, outputs)))
 
 
-def _check_finite(path: Path, names: list[str], what: str, *tensors: Tensor) -> None:
+def check_finite(path: Path, names: list[str], what: str, *tensors: Tensor) -> None:
     """Raise if a number is NaN or infinite; examples come first."""
     for x in tensors:
         right = x.isfinite().reshape(len(names), -1).all(1)
@@ -132,7 +133,8 @@ def _check_finite(path: Path, names: list[str], what: str, *tensors: Tensor) -> 
             )
 
 
-def _misfit(inputs: tuple[Tensor, ...], task: Task) -> str:
+def misfit(inputs: tuple[Tensor, ...], task: Task) -> str:
+    """Return what to say of inputs that the network failed on."""
     shapes = ", ".join(f"{tuple(x.shape[1:])} of {str(x.dtype).removeprefix('torch.')}" for x in inputs)
     return f"the network cannot take examples of shape {shapes}; it was trained on shape {task.input_shape}."
 

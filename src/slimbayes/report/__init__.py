@@ -1,0 +1,16 @@
+"""Reports: a page for one run or a comparison of many, and a page for one prediction."""
+
+from typing import TYPE_CHECKING
+
+from slimbayes._lazy import lazily
+
+if TYPE_CHECKING:
+    from slimbayes.report.comparison import Comparison as Comparison
+    from slimbayes.report.one_prediction import write_prediction_page as write_prediction_page
+    from slimbayes.report.write import write_report as write_report
+
+__all__ = ["Comparison", "write_prediction_page", "write_report"]
+
+_PLACES = {"Comparison": "comparison", "write_prediction_page": "one_prediction", "write_report": "write"}
+
+__getattr__ = lazily("slimbayes.report", _PLACES)

@@ -1,0 +1,119 @@
+"""What a report's page shows, in order: the facts in its head, and its parts."""
+
+from collections.abc import Iterable
+from typing import Any
+
+from slimbayes.report.cautions import cautions
+from slimbayes.report.comparison import Comparison
+from slimbayes.report.figures.drawing import Drawing
+from slimbayes.report.findings import few_seeds, findings
+from slimbayes.report.gallery import galleries
+from slimbayes.report.table import Table
+from slimbayes.report.words import listing
+
+__all__ = ["context"]
+
+
+def context(
+    comparison: Comparison, tables: dict[str, Table], drawings: Iterable[tuple[Drawing, str]], title: str | None
+) -> dict[str, Any]:
+    """Return what the template needs.
+
+    Args:
+        comparison: The evaluations.
+        tables: By key.
+        drawings: Figures, each with its SVG.
+        title: The heading; by default what is compared.
+    """
+    return {
+        "heading": title or _heading(comparison),
+        "compared": listing(comparison.titles, 12),
+        "comparing": len(comparison.titles) > 1,
+        "data": comparison.evaluations[0].content["data"],
+        "facts": _facts(comparison),
+        "about": _about(comparison),
+        "cautions": cautions(comparison),
+        "findings": findings(comparison),
+        "few_seeds": few_seeds(comparison),
+        "tables": tables,
+        "drawings": list(drawings),
+        "galleries": galleries(comparison),
+    }
+
+
+def _heading(comparison: Comparison) -> str:
+    data = comparison.evaluations[0].content["data"]
+    titles = comparison.titles
+    return f"{titles[0]} on {data}" if len(titles) == 1 else f"{len(titles)} methods on {data}"
+
+
+def _facts(comparison: Comparison) -> list[tuple[str, str]]:
+    """Return what the comparison rests on."""
+    first = comparison.evaluations[0]
+    task = first.content["task"]
+    seeds = sorted({len(group) for group in comparison.groups.values()})
+    conditions = {(name, severity) for one in comparison.evaluations for name, severity, _ in one.corrupted()}
+    types = {name for name, _ in conditions}
+    unknown = dict.fromkeys(name for one in comparison.evaluations for name in one.result()["ood"])
+    facts = [
+        ("Data", first.content["data"]),
+        ("Task", "regression" if comparison.regression else f"{max(2, task['outputs'])} classes"),
+        ("Test examples", _counts(one.result()["clean"]["examples"] for one in comparison.evaluations)),
+        ("Methods", str(len(comparison.titles))),
+        ("Seeds each", _span(seeds)),
+        ("Draws of each member", _span(sorted({one.samples[-1] for one in comparison.evaluations}))),
+    ]
+    if conditions:
+        severities = len({severity for _, severity in conditions})
+        counts = f"{len(types)} type{'s' * (len(types) > 1)} × {severities} severit{'ies' if severities > 1 else 'y'}"
+        facts.append(("Corruptions", counts))
+    if unknown:
+        facts.append(("Unknown inputs", listing(list(unknown))))
+    return facts
+
+
+def _about(comparison: Comparison) -> list[tuple[str, str]]:
+    """Return where the numbers come from: each different value once."""
+    records = [one.content.get("provenance") or {} for one in comparison.evaluations]
+    seconds = sum(one.content.get("seconds") or 0 for one in comparison.evaluations)
+    versions = (
+        ", ".join(f"{name} {number}" for name, number in (own.get("versions") or {}).items()) for own in records
+    )
+    facts = [
+        ("Methods", listing(comparison.titles, 20)),
+        ("Runs", listing([one.content["name"] for one in comparison.evaluations], 30)),
+        ("Commit", _each(own.get("commit") for own in records)),
+        ("Versions", _each(versions)),
+        ("Hardware", _each(_hardware(own.get("hardware") or {}) for own in records)),
+        ("Evaluated", _span(sorted({own["time"][:10] for own in records if own.get("time")}))),
+        ("Time taken", f"{seconds:.0f} s in all" if seconds else ""),
+        ("Settings", _each(_settings(one.content.get("settings") or {}) for one in comparison.evaluations)),
+    ]
+    return [(name, text) for name, text in facts if text]
+
+
+def _hardware(own: dict[str, Any]) -> str:
+    cores = f"{own['cores']} cores" if own.get("cores") else None
+    return ", ".join(str(part) for part in (own.get("gpu"), own.get("processor") or own.get("machine"), cores) if part)
+
+
+def _settings(own: dict[str, Any]) -> str:
+    def text(value: Any) -> str:
+        return " ".join(map(str, value)) if isinstance(value, list) else str(value)
+
+    return ", ".join(f"{name} {text(value)}" for name, value in own.items() if value not in (None, []))
+
+
+def _each(values: Iterable[str | None]) -> str:
+    return "; ".join(dict.fromkeys(value for value in values if value))
+
+
+def _counts(values: Iterable[int]) -> str:
+    return _span([f"{value:,}".replace(",", "\u202f") for value in sorted(set(values))])
+
+
+def _span(values: list[Any]) -> str:
+    """Return the first and the last of sorted values."""
+    if not values:
+        return ""
+    return str(values[0]) if len(values) == 1 else f"{values[0]} to {values[-1]}"
