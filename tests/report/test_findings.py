@@ -3,7 +3,7 @@
 import math
 
 import pytest
-from records import classification, minimal, regression
+from records import METHODS, classification, minimal, regression
 from test_report_tables import with_nll
 
 from slimbayes.report.cautions import cautions
@@ -12,7 +12,8 @@ from slimbayes.report.findings import few_seeds, findings
 
 
 def text(comparison, about):
-    return {finding.about: finding.text for finding in findings(comparison)}.get(about)
+    """Return a finding with plain spaces."""
+    return {finding.about: finding.text.replace("\N{NO-BREAK SPACE}", " ") for finding in findings(comparison)}[about]
 
 
 def test_a_difference_beyond_two_standard_errors():
@@ -129,3 +130,19 @@ def test_cautions(change, words):
     change(comparison.evaluations[1].content)
     said = cautions(comparison)
     assert said == [] if words is None else len(said) == 1 and words in said[0]
+
+
+def test_one_draw_of_fixed_weights_is_as_good_as_many():
+    comparison = with_nll({"a": [1.0, 2.0]})
+    for one in comparison.evaluations:
+        one.content["complete"] = True
+    other_draws(comparison.evaluations[1].content)
+    comparison.evaluations[1].content["method"] = "deterministic"
+    assert cautions(comparison) == []
+
+
+def test_draws_are_compared_where_there_are_several():
+    made = classification(seeds=1, methods=(METHODS[0], METHODS[4]))
+    del made[0].content["results"]["1"]
+    saved = made[1].clean(1)["nll"] - made[1].clean(4)["nll"]
+    assert f"{saved:.4f}"[:5] in text(Comparison(made), "Draws")

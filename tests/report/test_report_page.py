@@ -157,3 +157,13 @@ def test_ten_runs_stay_below_five_megabytes(tmp_path):
 
 def test_base_page_stands_alone():
     assert Outline(render("base.html.j2")).headings == [1]
+
+
+@pytest.mark.usefixtures("without_figures")
+def test_configurations_of_one_title_are_told_apart_everywhere(tmp_path):
+    made = classification(seeds=2, methods=METHODS[4:5])
+    for one, members in zip(made, (4, 8), strict=True):
+        one.content["config"] = {"method": {"members": members}}
+    said = "".join(Outline(page_of(made, tmp_path)).text)
+    for title in Comparison(made).titles:
+        assert said.count(title) >= 5, title

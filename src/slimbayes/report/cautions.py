@@ -1,6 +1,6 @@
 """What a reader has to know before trusting a comparison."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
 from slimbayes.evaluation.record import Evaluation
@@ -8,6 +8,9 @@ from slimbayes.report.comparison import Comparison
 from slimbayes.report.words import listing
 
 __all__ = ["cautions"]
+
+#: Methods whose draws of a member are all the same: one is as good as many.
+FIXED = ("deterministic", "batch_ensemble", "deep_ensemble")
 
 
 def cautions(comparison: Comparison) -> list[str]:
@@ -33,16 +36,21 @@ def _limited(comparison: Comparison) -> str | None:
 
 def _unlike(comparison: Comparison) -> list[str | None]:
     """Name what the runs do not share though their numbers stand side by side."""
+    runs = comparison.evaluations
     return [
-        _differ(comparison, lambda one: one.samples[-1], "number of draws of each member"),
-        _differ(comparison, lambda one: one.result()["clean"].get("examples"), "number of test examples"),
-        _differ(comparison, lambda one: _setting(one, "which"), "checkpoint"),
-        _differ(comparison, _conditions, "corruptions", "Means over corruptions cannot be compared."),
+        _differ(
+            [one for one in runs if one.content["method"] not in FIXED],
+            lambda one: one.samples[-1] * one.content["members"],
+            "number of draws, all members together",
+        ),
+        _differ(runs, lambda one: one.result()["clean"].get("examples"), "number of test examples"),
+        _differ(runs, lambda one: _setting(one, "which"), "checkpoint"),
+        _differ(runs, _conditions, "corruptions", "Means over corruptions cannot be compared."),
     ]
 
 
-def _differ(comparison: Comparison, get: Callable[[Evaluation], Any], what: str, so: str = "") -> str | None:
-    values = list(dict.fromkeys(map(get, comparison.evaluations)))
+def _differ(runs: Sequence[Evaluation], get: Callable[[Evaluation], Any], what: str, so: str = "") -> str | None:
+    values = list(dict.fromkeys(map(get, runs)))
     if len(values) < 2:
         return None
     listed = f": {listing(list(map(str, values)))}" if not so else ""

@@ -99,7 +99,8 @@ class Comparison:
             if digest and digest in weights[:number]:
                 first = evaluations[weights.index(digest)]
                 raise ValueError(
-                    f"Expected each run once, but {first.folder} and {evaluations[number].folder} have the same weights."
+                    f"Expected each run once, but {first.folder} and {evaluations[number].folder} have the same "
+                    "weights. Leave one out."
                 )
         self.evaluations = list(evaluations)
 
@@ -120,6 +121,10 @@ class Comparison:
             words = ", ".join(f"{key.split('.')[-1]}={config.get(key)}" for key in dict.fromkeys(differing))
             groups.setdefault(f"{one.title} ({words})" if words else one.title, []).append(one)
         return groups
+
+    def titled(self) -> list[tuple[str, Evaluation]]:
+        """Return each evaluation with its group's title."""
+        return [(title, one) for title, group in self.groups.items() for one in group]
 
     @property
     def titles(self) -> list[str]:

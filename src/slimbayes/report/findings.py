@@ -172,7 +172,8 @@ def _unknown(comparison: Comparison) -> Finding | None:
 def _draws(comparison: Comparison) -> Finding | None:
     """Say how much NLL the largest number of draws saves over the smallest."""
     saved = {}
-    counts: set[int] = set.intersection(*(set(one.samples) for one in comparison.evaluations))
+    tried = [set(one.samples) for one in comparison.evaluations if len(one.samples) > 1]
+    counts = set.intersection(*tried) if tried else set()
     if len(counts) < 2:
         return None
     few, many = min(counts), max(counts)
@@ -230,4 +231,4 @@ class _Shown:
             return self.number(figure.mean)
         scale = 100 if self.unit else 1
         middle, error = shown(scale * figure.mean, self.decimals), shown(scale * figure.error, self.decimals)
-        return f"{middle}{self.unit} ± {error}{self.unit and ' points'}"
+        return f"{middle}{self.unit}\N{NO-BREAK SPACE}±\N{NO-BREAK SPACE}{error}{self.unit and ' points'}"

@@ -59,21 +59,20 @@ def intervals(comparison: Comparison) -> Table | None:
 
 def samples(comparison: Comparison) -> Table | None:
     """Return the table over draws of each member, if several numbers of them were tried."""
-    counts = _ordered(count for one in comparison.evaluations for count in one.samples)
-    heads = [_METHOD, Head("Samples", "samples", "Draws of each member."), *map(_head, _few(comparison))]
-    pairs = [
-        (title, count)
+    tried = {
+        title: sorted(set.intersection(*(set(one.samples) for one in group)))
         for title, group in comparison.groups.items()
-        for count in sorted(counts)
-        if all(count in one.samples for one in group)
-    ]
+    }
+    heads = [_METHOD, Head("Samples", "samples", "Draws of each member."), *map(_head, _few(comparison))]
+    pairs = [(title, count) for title, counts in tried.items() for count in counts]
     labels = [[word(title), _count(count)] for title, count in pairs]
     cells = [
         _cells([comparison.figure(title, column.key, count) for title, count in pairs], _head(column))
         for column in _few(comparison)
     ]
     caption = "The same models with more draws of each member: what each further draw buys. Means over seeds."
-    return Table("samples", "Samples per member", caption, heads, _beside(labels, cells)) if len(counts) > 1 else None
+    table = Table("samples", "Samples per member", caption, heads, _beside(labels, cells))
+    return table if any(len(counts) > 1 for counts in tried.values()) else None
 
 
 def members(comparison: Comparison) -> Table | None:
@@ -132,7 +131,7 @@ def _best_of_each_set(figures: Sequence[Figure | None], sets: Sequence[str]) -> 
     for figure, name in zip(figures, sets, strict=True):
         means.setdefault(name, []).extend([] if figure is None else [figure.mean])
     return [
-        figure is not None and len(means[name]) > 1 and figure.mean == max(means[name])
+        figure is not None and len(means[name]) > 1 and figure.mean == max(means[name]) > 0.5
         for figure, name in zip(figures, sets, strict=True)
     ]
 

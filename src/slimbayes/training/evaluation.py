@@ -32,8 +32,8 @@ def evaluate(
 ) -> dict[str, float]:
     """Return the mixture's NLL with accuracy and ECE, or with the RMSE for a regression, in the targets' own units.
 
-    If there are several members, the share of pairs whose labels differ is there as well (section 3.6). An example's
-    NLL sums over its targets, if it has several; the others are means over all of them.
+    If there are several members, the share of their pairs whose labels differ and their mean accuracy alone are there
+    as well (section 3.6). An example's NLL sums over its targets, if it has several; the others are means over all.
 
     Neither the model's mode nor the global generators are changed.
 
@@ -56,9 +56,9 @@ def evaluate(
             seed=mix(seed, Purpose.EVALUATION, rank, number),
         )
         rows.append(_figures(prediction, targets.to(model.device)).cpu())
-    own = torch.cat(rows) if rows else torch.zeros(0, 4)
+    own = torch.cat(rows) if rows else torch.zeros(0, 5)
     parts = gather_object([own]) if processes > 1 else [own]
-    nll, first, second, third = torch.cat(parts).double().unbind(1)
+    nll, first, second, *diverse = torch.cat(parts).double().unbind(1)
     if isinstance(model.likelihood, Gaussian):
         std, each = data.task.target_std, second.mean().item()  # numbers in a target
         return {"nll": nll.mean().item() + each * math.log(std), "rmse": std * first.mean().sqrt().item()}
@@ -70,16 +70,19 @@ def evaluate(
         torch.stack([confidence, torch.zeros_like(confidence)], 1), right.logical_not().long()
     )
     scores = {"nll": nll.mean().item(), "accuracy": right.mean().item(), "ece": ece.item()}
-    return scores | ({"disagreement": third.mean().item()} if model.members > 1 else {})
+    names = ("disagreement", "member_accuracy") if model.members > 1 else ()
+    return scores | {name: column.mean().item() for name, column in zip(names, diverse, strict=False)}
 
 
 def _figures(prediction: Prediction, targets: torch.Tensor) -> torch.Tensor:
-    """Return what the scores need of each example: ``(batch, 4)``, or ``(batch * labels, 4)`` for several labels."""
+    """Return what the scores need of each example: ``(batch, 5)``, or ``(batch * labels, 5)`` for several labels."""
     nll = -prediction.log_likelihood(targets)
     if isinstance(prediction.likelihood, Gaussian):
         errors = (prediction.mean.view_as(targets) - targets).square().view(len(nll), -1)
-        return torch.stack([nll, errors.mean(1), torch.full_like(nll, errors.shape[1]), torch.zeros_like(nll)], 1)
+        each, none = torch.full_like(nll, errors.shape[1]), torch.zeros_like(nll)
+        return torch.stack([nll, errors.mean(1), each, none, none], 1)
     right = (prediction.label == targets.long()).to(nll.dtype)
     each = right[0].numel()  # labels of one example; all have its NLL, which sums over them
-    columns = (nll.repeat_interleave(each), prediction.confidence, right, prediction.disagreement.to(nll.dtype))
-    return torch.stack([column.flatten() for column in columns], 1)
+    members_right = (prediction.member_probs.argmax(-1) == targets.long()).to(nll.dtype).mean(0)
+    columns = (prediction.confidence, right, prediction.disagreement.to(nll.dtype), members_right)
+    return torch.stack([nll.repeat_interleave(each), *(column.flatten() for column in columns)], 1)

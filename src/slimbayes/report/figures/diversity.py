@@ -26,17 +26,17 @@ class Point(NamedTuple):
 def diversity(comparison: Comparison) -> Drawing | None:
     """Draw normalised disagreement on test data against accuracy and NLL, a point for each seed."""
     paths: dict[str, list[list[Point]]] = {}
-    for one in comparison.evaluations:
+    for title, one in comparison.titled():
         clean = one.result()["clean"]
         if point := _point(clean["scores"], (clean.get("diversity") or {}).get("normalised_disagreement")):
-            paths.setdefault(one.title, []).append([point])
+            paths.setdefault(title, []).append([point])
     if not paths:
         return None
     return _drawing(
         paths,
         "diversity",
         "Diversity of members",
-        "Disagreement of pairs of members on test data, divided by the error rate, against accuracy and NLL. One "
+        "Disagreement of pairs of members on test data, divided by the members' error rate, against accuracy and NLL. One "
         "point is one seed. Up is more diverse; right in the first panel and left in the second is better.",
     )
 
@@ -45,7 +45,7 @@ def diversity(comparison: Comparison) -> Drawing | None:
 def diversity_paths(comparison: Comparison) -> Drawing | None:
     """Draw normalised disagreement on validation data over the last epochs, a path for each seed."""
     paths: dict[str, list[list[Point]]] = {}
-    for one in comparison.evaluations:
+    for title, one in comparison.titled():
         epochs = [epoch["validation"] for epoch in one.content.get("training") or [] if epoch.get("validation")]
         path = [
             point
@@ -53,14 +53,14 @@ def diversity_paths(comparison: Comparison) -> Drawing | None:
             if (point := _point(scores, _normalised(scores)))
         ]
         if len(path) > 1:
-            paths.setdefault(one.title, []).append(path)
+            paths.setdefault(title, []).append(path)
     if not paths:
         return None
     return _drawing(
         paths,
         "diversity-paths",
         "Diversity towards the end of training",
-        "Disagreement of pairs of members on validation data, divided by the error rate, against accuracy and NLL over "
+        "Disagreement of pairs of members on validation data, divided by the members' error rate, against accuracy and NLL over "
         f"the second half of training, at most {LAST} epochs. One line is one seed; the marker is its last epoch.",
     )
 
@@ -88,7 +88,7 @@ def _drawing(paths: dict[str, list[list[Point]]], key: str, title: str, caption:
     if single:
         table = [row[:2] + row[3:] for row in table]
     panels.ticks(5, 5)
-    panels.outer("accuracy", "disagreement / (1 − accuracy)")
+    panels.outer("accuracy", "disagreement / members' error")
     panels.axes[1].set_xlabel("NLL")
     means = {name: sum(path[-1].disagreement for path in seeds) / len(seeds) for name, seeds in paths.items()}
     return Drawing(
@@ -108,7 +108,5 @@ def _point(scores: dict[str, float | None], disagreement: float | None) -> Point
 
 
 def _normalised(scores: dict[str, float | None]) -> float | None:
-    known, raw, accuracy = (scores.get(key) for key in ("normalised_disagreement", "disagreement", "accuracy"))
-    if known is not None or raw is None or accuracy is None or accuracy == 1:
-        return known
-    return raw / (1 - accuracy)
+    raw, accuracy = scores.get("disagreement"), scores.get("member_accuracy")
+    return None if raw is None or accuracy is None or accuracy == 1 else raw / (1 - accuracy)

@@ -81,11 +81,11 @@ def ood_measures(comparison: Comparison) -> Drawing | None:
 def _areas(comparison: Comparison) -> dict[str, dict[str, dict[str, Mean]]]:
     """Return the mean AUROC by data set, title and measure."""
     found: dict[str, dict[str, dict[str, list[float]]]] = {}
-    for one in comparison.evaluations:
+    for title, one in comparison.titled():
         for data, record in one.result()["ood"].items():
             for measure, scores in record["measures"].items():
                 if measure in _NAMES and (scores or {}).get("auroc") is not None:
-                    cell = found.setdefault(data, {}).setdefault(one.title, {})
+                    cell = found.setdefault(data, {}).setdefault(title, {})
                     cell.setdefault(measure, []).append(scores["auroc"])
     return {
         data: {
