@@ -1,5 +1,9 @@
 """The frame around all corruptions: seeds, sizes, grey images, arguments, statistics."""
 
+import hashlib
+import os
+import subprocess
+import sys
 from pathlib import Path
 
 import numpy as np
@@ -159,6 +163,10 @@ def test_strided_images_are_read_in_their_order():
         ({"numbers": [0, 1]}, "`numbers` to be 4 integers"),
         ({"numbers": torch.zeros(4)}, "`numbers`"),
         ({"numbers": [0, 1, 2, -3]}, "`numbers`"),
+        ({"numbers": [0, 1, 2, 2**63]}, r"`numbers`.*below 2 \*\* 63"),
+        ({"numbers": [True, False, True, False]}, "`numbers`"),
+        ({"numbers": 4}, "`numbers`.*got 4"),
+        ({"images": np.zeros((4, 3, 8, 8), np.uint8)}, "in a tensor, but got ndarray.*as_tensor"),
         ({"images": torch.rand(4, 3, 8, 8)}, "`images`.*float32.*before they are standardised"),
         ({"images": torch.zeros(4, 8, 8, 3, dtype=torch.uint8)}, "Permute their axes"),
         ({"images": torch.zeros(3, 8, 8, dtype=torch.uint8)}, "Permute their axes, or add one"),
@@ -173,3 +181,32 @@ def test_wrong_arguments_are_named(changed, message):
 
 def test_it_is_public():
     assert sb.corruptions.corrupt is corrupt
+
+
+@pytest.mark.parametrize("kind", [np.uint8, np.uint32, np.uint64, np.int64])
+def test_numbers_of_any_integer_type(kind):
+    expected = corrupt(pictures(2), "gaussian_noise", 1, numbers=[3, 5])
+    array = np.array([3, 5], kind)
+    for numbers in (array, torch.from_numpy(array), list(torch.from_numpy(array)), (3, 5), list(array)):
+        assert torch.equal(corrupt(pictures(2), "gaussian_noise", 1, numbers=numbers), expected)
+
+
+def test_large_numbers_are_told_apart():
+    image = torch.full((1, 1, 8, 8), 128, dtype=torch.uint8)
+    large = (1, 1 + 2**31, 1 + 2**32, 1 + 2**53, 2**63 - 2, 2**63 - 1)
+    assert len({corrupt(image, "gaussian_noise", 5, numbers=[n]).numpy().tobytes() for n in large}) == len(large)
+    assert torch.equal(corrupt(image, "fog", np.int64(3), seed=np.uint8(7)), corrupt(image, "fog", 3, seed=7))
+
+
+@pytest.mark.slow
+def test_another_process_makes_the_same():
+    code = (
+        "import torch, hashlib; from slimbayes.corruptions import CORRUPTIONS, corrupt\n"
+        "images = torch.arange(768).remainder(256).to(torch.uint8).view(1, 3, 16, 16)\n"
+        "print([hashlib.md5(corrupt(images, name, 4, seed=2).numpy()).hexdigest() for name in CORRUPTIONS])"
+    )
+    environment = {**os.environ, "PYTHONHASHSEED": "7"}
+    printed = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True, env=environment)
+    images = torch.arange(768).remainder(256).to(torch.uint8).view(1, 3, 16, 16)
+    ours = [hashlib.md5(corrupt(images, name, 4, seed=2).numpy()).hexdigest() for name in CORRUPTIONS]
+    assert printed.stdout == f"{ours}\n"

@@ -206,7 +206,7 @@ def test_results_of_other_settings_or_weights_are_not_mixed_in(run, tmp_path):
     evaluate([stored], QUICK)
     with pytest.raises(ValueError, match=r"evaluation.json belongs to another.*limit was None, now 9.*--fresh"):
         evaluate([stored], replace(QUICK, limit=9))
-    with pytest.raises(ValueError, match="weights was .*, now other"):
+    with pytest.raises(ValueError, match="another evaluation: the weights have changed.*--fresh"):
         evaluate([replace(stored, digest="other")], QUICK)
     (more,) = evaluate([stored], replace(QUICK, ood=("noise",)))
     assert list(more.result()["ood"]) == ["photos", "noise"]
@@ -266,3 +266,23 @@ def test_text_and_tables_are_evaluated_under_their_own_shifts(tmp_path):
     assert {"missing", "noise"} <= {name.split("_")[0] for name in names} | names
     assert load_data("iris").task.classes == tuple(result.content["task"]["classes"])
     assert result.result()["clean"]["gallery"]["uncertain"][0]["values"]
+
+
+def test_scores_hang_on_neither_other_models_nor_how_many_examples_fit(subject, monkeypatch):
+    """Models of more draws take fewer examples at once; that must not change what the others draw."""
+    monkeypatch.setattr(evaluating, "NUMBERS", 3 * 3 * 10 * 200)  # 200 examples of three members, three draws
+    small = replace(QUICK, corruptions=("noise",), severities=(3,), resamples=0)
+    own = replace(subject, folder=None)
+    many = replace(own, model=sb.rank1(torch.nn.Sequential(torch.nn.Flatten(), torch.nn.Linear(64, 10)), members=7))
+    many.model.likelihood = get_likelihood("categorical")
+    (alone,) = evaluate([own], small)
+    together = evaluate([replace(many, name="many"), own], small)[1]
+    assert together.content["results"] == alone.content["results"]
+    # The draws of an example are those of its own part, by hand.
+    (images,), targets = subject.data.test.fetch(torch.arange(500))
+    parts = [
+        subject.model.predict(images[first : first + 200], samples=3, seed=mix(0, Purpose.EVALUATION, first))
+        for first in (0, 200, 400)
+    ]
+    probs = torch.cat([p.draws.double().softmax(-1).mean(0) for p in parts]).numpy()
+    assert alone.clean(3)["nll"] == pytest.approx(sklearn.metrics.log_loss(targets, probs), abs=1e-6)

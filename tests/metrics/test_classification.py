@@ -38,7 +38,7 @@ def test_two_class_brier_is_twice_that_of_yes():
 
 
 def test_single_precision_is_added_up_in_double():
-    probs = torch.full((3_000_000, 2), 0.1)
+    probs = torch.tensor([0.1, 0.9]).expand(3_000_000, 2)
     log_probs, targets = probs.log(), torch.zeros(3_000_000)
     expected = -np.log(np.float64(np.float32(0.1)))
     assert metrics.negative_log_likelihood(log_probs, targets).item() == pytest.approx(expected, abs=1e-7)
@@ -104,3 +104,55 @@ def test_wrong_options():
         metrics.two_class(torch.rand(3, 2))
     with pytest.raises(ValueError, match="`confidence` and `right`"):
         metrics.from_confidence(torch.rand(3), torch.ones(2))
+
+
+SIGMOIDS = torch.tensor([[0.9, 0.8, 0.1]])
+
+
+@pytest.mark.parametrize("metric", ["brier_score", "classwise_calibration_error", "expected_calibration_error", "aurc"])
+def test_probabilities_of_several_labels_are_refused(metric):
+    with pytest.raises(ValueError, match=r"`probs`.*sum of 1\.8.*two_class"):
+        getattr(metrics, metric)(SIGMOIDS, torch.tensor([0]))
+
+
+@pytest.mark.parametrize("metric", ["brier_score", "classwise_calibration_error"])
+def test_scores_of_all_classes_need_all_of_them(metric):
+    with pytest.raises(ValueError, match=r"`probs`.*sum of 0\.7"):
+        getattr(metrics, metric)(torch.tensor([[0.7, 0.0]]), torch.tensor([0]))
+
+
+def test_negative_logits_are_not_taken_for_log_probabilities():
+    for logits in (torch.tensor([[-1.0, -3.0]]), SIGMOIDS.log()):
+        with pytest.raises(ValueError, match=r"`log_probs`.*sum of .*p\.log_probs"):
+            metrics.negative_log_likelihood(logits, torch.tensor([0]))
+
+
+@pytest.mark.parametrize("dtype", [torch.float64, torch.float32, torch.float16, torch.bfloat16])
+def test_every_precision_is_scored_at_its_rounding(dtype):
+    """Probabilities have the relative error eps / 2; logarithms, here down to -20, the absolute error 20 eps / 2."""
+    logits, targets = 2 * torch.randn(40, 100, dtype=torch.float64), torch.randint(100, (40,))
+    exact, rounded = logits.log_softmax(1), logits.log_softmax(1).to(dtype)
+    error = torch.finfo(dtype).eps
+    found = metrics.negative_log_likelihood(rounded, targets).item()
+    assert found == pytest.approx(metrics.negative_log_likelihood(exact, targets).item(), abs=10 * error)
+    found = metrics.brier_score(exact.exp().to(dtype), targets).item()
+    assert found == pytest.approx(metrics.brier_score(exact.exp(), targets).item(), abs=2 * error)
+
+
+@pytest.mark.parametrize("dtype", [torch.bool, torch.uint8, torch.int32, torch.uint64, torch.float16, torch.bfloat16])
+def test_targets_of_any_type(dtype):
+    yes, targets = torch.tensor([0.1, 0.6, 0.7, 0.4]), torch.tensor([0, 1, 0, 1])
+    probs = metrics.two_class(yes)
+    assert metrics.accuracy(probs, targets.to(dtype)).item() == 0.5
+    expected = log_loss(targets, yes.double())
+    assert metrics.negative_log_likelihood(probs.log(), targets.to(dtype)).item() == pytest.approx(expected, abs=1e-7)
+    assert metrics.auc_roc(yes, targets.to(dtype)).item() == 0.5
+
+
+def test_two_classes_are_made_of_probabilities_alone():
+    with pytest.raises(ValueError, match=r"`probs`.*got -0\.2.*sigmoid"):
+        metrics.two_class(torch.tensor([0.3, -0.2]))  # logits, whose accuracy would be wrong
+    rounded = metrics.two_class(torch.tensor([[1.0078]], dtype=torch.bfloat16))
+    assert rounded.tolist() == [[0.0, 1.0]]
+    with pytest.raises(ValueError, match="`right`.*NaN"):
+        metrics.from_confidence(torch.tensor([0.5]), torch.tensor([torch.nan]))

@@ -1,5 +1,6 @@
 import numpy as np
 import pytest
+import torch
 
 from slimbayes.metrics import ALEXNET_ERRORS, by_severity, corruption_mean, corruption_median, mean_corruption_error
 
@@ -48,3 +49,17 @@ def test_wrong_tables():
             summary({})
         with pytest.raises(ValueError, match="NaN.*fog, 1"):
             summary({"fog": {1: float("nan")}})
+
+
+def test_errors_in_per_cent_are_refused():
+    percent = {name: dict.fromkeys(range(1, 6), 70.0) for name in ALEXNET_ERRORS}
+    with pytest.raises(ValueError, match="`errors`.*fractions from 0 to 1, but got 70.*100"):
+        mean_corruption_error(percent)
+
+
+def test_infinite_scores_and_tensors():
+    spread = by_severity({"fog": {1: np.inf}, "snow": {1: 1.0}, "frost": {1: 2.0}})[1]
+    assert spread == (np.inf, 2.0, np.inf)
+    tensors = {name: {s: torch.tensor(value) for s, value in row.items()} for name, row in TABLE.items()}
+    assert by_severity(tensors)[3] == pytest.approx(by_severity(TABLE)[3], abs=1e-6)
+    assert corruption_median(tensors) == pytest.approx(corruption_median(TABLE), abs=1e-6)

@@ -63,8 +63,16 @@ def test_kl_of_sure_members():
         (lambda: metrics.disagreement(torch.full((2, 3, 2), torch.nan)), "NaN"),
         (lambda: metrics.disagreement(torch.rand(2, 0, 2)), "at least one example"),
         (lambda: metrics.normalised_disagreement(torch.rand(2, 3, 2), torch.zeros(2)), r"`targets` of shape \(3,\)"),
+        (lambda: metrics.normalised_disagreement(torch.rand(2, 1, 2), torch.tensor([2])), "from 0 to 1, but got 2"),
+        (lambda: metrics.cosine_similarity(torch.zeros(2, 3, 2)), "`member_probs`.*sum of 0"),
+        (lambda: metrics.pairwise_kl(torch.full((2, 3, 2), -2.0)), "`member_log_probs`.*sum of 0.27"),
     ],
 )
 def test_wrong_arguments(call, words):
     with pytest.raises(ValueError, match=words):
         call()
+
+
+def test_half_precision_may_exceed_one_by_its_rounding():
+    members = torch.tensor([[[1.0078, 0.0]], [[1.0, 0.0]]], dtype=torch.bfloat16)
+    assert metrics.cosine_similarity(members).item() == pytest.approx(1, abs=1e-12)

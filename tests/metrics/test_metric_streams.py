@@ -1,5 +1,6 @@
 """The classes: shards in any order, empty ones, and two processes give what the function gives in one pass."""
 
+import inspect
 import os
 import pickle
 import subprocess
@@ -30,6 +31,12 @@ def same(found, expected):
 def test_every_class_has_a_case():
     classes = [name for name, place in metrics._PLACES.items() if place.endswith("_metrics")]
     assert sorted(classes) == sorted(case.name for case in CASES)
+
+
+def test_the_page_has_every_name():
+    page = (Path(__file__).parents[2] / "docs" / "metrics.md").read_text()
+    results = {"Detection", "Reliability", "RiskCoverage", "SeveritySpread"}
+    assert [name for name in metrics._PLACES if name not in results and f"`{name}" not in page] == []
 
 
 @each_case
@@ -128,3 +135,63 @@ def test_crps_of_bare_draws_streams():
     metric.update(draws[:, :3], None, targets[:3])
     metric.update(draws[:, 3:], None, targets[3:])
     same(metric.compute(), metrics.crps(draws, None, targets))
+
+
+def test_an_error_in_forward_loses_nothing():
+    """Torchmetrics' own forward resets the states before it computes the batch's value."""
+    probs, targets = CASES[0].arguments
+    accuracy, auc = metrics.Accuracy(), metrics.AucRoc()
+    accuracy(probs, targets)
+    auc(probs[:, 1], targets % 2)
+    expected = accuracy.compute(), auc.compute()
+    for wrong in ((probs[:0], targets[:0]), (probs, targets + 9)):
+        with pytest.raises(ValueError, match="no examples|classes from 0 to 3"):
+            accuracy(*wrong)
+    with pytest.raises(ValueError, match="both kinds"):
+        auc(probs[:3, 1], torch.ones(3))
+    same((accuracy.compute(), auc.compute()), expected)
+    accuracy(probs, probs.argmax(1))  # and it goes on
+    same(accuracy.compute(), (expected[0] + 1) / 2)
+
+
+@each_case
+def test_arguments_by_name_arrays_of_numpy_and_clones(case):
+    names = list(inspect.signature(getattr(metrics, case.function)).parameters)
+    named = {name: x.numpy() for name, x in zip(names, case.arguments, strict=False)}
+    metric = case.metric().clone()
+    metric.update(**named)
+    same(metric.compute(), case.expected())
+
+
+def test_a_collection_deals_out_arguments_by_name():
+    members = next(case for case in CASES if case.name == "NormalisedDisagreement").arguments[0]
+    probs, targets = members.mean(0), CASES[0].arguments[1]
+    names = ("Accuracy", "NegativeLogLikelihood", "Disagreement", "ExpectedCalibrationError")
+    collection = pickle.loads(pickle.dumps(MetricCollection([getattr(metrics, name)() for name in names])))
+    for part in torch.arange(EXAMPLES).split(25):
+        shard = {"probs": probs[part], "log_probs": probs[part].log(), "member_probs": members[:, part]}
+        collection.update(**shard, targets=targets[part])
+    found = collection.compute()
+    same(found["Accuracy"], metrics.accuracy(probs, targets))
+    same(found["NegativeLogLikelihood"], metrics.negative_log_likelihood(probs.log(), targets))
+    same(found["Disagreement"], metrics.disagreement(members))
+    same(found["ExpectedCalibrationError"], metrics.expected_calibration_error(probs, targets))
+
+
+def test_shards_of_unequal_lengths_are_refused_even_if_one_is_empty():
+    probs, targets = CASES[0].arguments
+    for wrong in ((probs, targets[:0]), (probs[:0], targets)):
+        with pytest.raises(ValueError, match=r"\(batch, classes\)"):
+            metrics.Accuracy().update(*wrong)
+
+
+def test_half_keeps_double_precision():
+    metric = metrics.NegativeLogLikelihood().half()
+    case = next(case for case in CASES if case.name == "NegativeLogLikelihood")
+    metric.update(*case.arguments)
+    same(metric.half().to("cpu").compute(), case.expected())
+
+
+def test_members_of_another_number_are_refused():
+    with pytest.raises(ValueError, match="3 members.*got 2"):
+        metrics.PairwiseDisagreement(members=3).update(torch.rand(2, 5, 4))

@@ -119,3 +119,16 @@ def test_interval_of_a_normal_covers_its_level():
 def test_wrong_arguments(call, words):
     with pytest.raises(ValueError, match=words):
         call()
+
+
+@pytest.mark.parametrize("std", [None, torch.ones(2, 2)])
+def test_crps_of_an_infinite_draw_is_infinite(std):
+    draws = torch.tensor([[torch.inf, 0.0], [0.0, 0.0]])
+    found = metrics.crps(draws, std, torch.zeros(2), reduction="none")
+    assert found[0] == torch.inf
+    assert found[1].isfinite()
+
+
+def test_single_numbers_need_an_axis():
+    with pytest.raises(ValueError, match=r"\(batch, \*\), but got single numbers"):
+        metrics.root_mean_squared_error(torch.tensor(1.0), torch.tensor(2.0))

@@ -123,6 +123,8 @@ def _content(title, method, members, parameters, seed, data, samples):
             "hardware": {"machine": "x86_64", "processor": "AMD EPYC 7B13", "cores": 2, "threads": 1, "gpu": None},
             "time": "2026-11-16T09:00:00+00:00",
         },
+        "config": {},
+        "weights": "",
         "seconds": 12.3,
         "complete": True,
         "training": [],
@@ -148,7 +150,7 @@ def _one(title, method, members, parameters, nll, accuracy, ece, seed, samples, 
                 "nll": 2 * math.exp(-epoch / 5) + 0.16 + nll,
                 "accuracy": 0.95 - 0.6 * math.exp(-epoch / 4),
                 "ece": 0.02,
-                "disagreement": 0.1,
+                **({"disagreement": 0.1, "member_accuracy": 0.9 - 0.6 * math.exp(-epoch / 4)} if members > 1 else {}),
             }
             if epoch % 2 == 0
             else None,

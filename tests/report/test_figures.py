@@ -141,6 +141,8 @@ def test_risk_coverage_has_mean_and_band(comparison):
         _by_title(comparison, lambda one: one.result()["clean"]["risk_coverage"]["risk"]).values(),
         strict=True,
     ):
+        curves = np.array(curves)[:, 1:]  # the first is that of no examples
+        np.testing.assert_allclose(line.get_xdata(), np.linspace(0, 1, 101)[1:])
         np.testing.assert_allclose(line.get_ydata(), np.mean(curves, 0))
         error = np.std(curves, 0, ddof=1) / math.sqrt(SEEDS)
         top = band.get_paths()[0].vertices[:, 1].max()
@@ -172,6 +174,38 @@ def test_a_second_set_is_a_second_line(comparison):
     assert len(ood_measures(Comparison(made)).figure.axes) == 2
 
 
+def test_histograms_with_other_bins_are_pooled_too():
+    """Each run has bins from its least to its greatest entropy: no seed and no set may be left out for that."""
+    made = records.classification(2, records.METHODS[:1], picture_size=0, shown=0)
+    for place, one in enumerate(made):
+        sets = one.result()["ood"]
+        sets["noise"] = copy.deepcopy(sets["svhn"])
+        for name, shift in (("svhn", 0.0), ("noise", 1.0)):
+            low = shift + place
+            sets[name]["histograms"]["entropy"] = {"edges": [low, low + 1, low + 2], "in": [4, 0], "out": [0, 6]}
+        one.result()["clean"]["uncertainty"]["entropy"] = {
+            "edges": [place, place + 1, place + 2], "right": [8, 0], "wrong": [0, 2],
+        }  # fmt: skip
+    alone = Comparison(made)
+    # Bins [0, 2] and [2, 4]: right are 8 in [0, 1] and 8 in [1, 2]; wrong are 2 in [1, 2] and 2 in [2, 3].
+    (ax,) = entropy_of_errors(alone).figure.axes
+    assert [patch.get_data().edges.tolist() for patch in ax.patches] == [[0, 1.5, 3]] * 2
+    np.testing.assert_allclose([patch.get_data().values for patch in ax.patches], [[12 / 16, 4 / 16], [1 / 4, 3 / 4]])
+    (ax,) = out_of_distribution(alone).figure.axes
+    inside, svhn, noise = (patch.get_data() for patch in ax.patches)
+    np.testing.assert_allclose(inside.edges, [0, 2, 4])
+    np.testing.assert_allclose(inside.values, [1, 0])
+    np.testing.assert_allclose(svhn.values, [0.5, 0.5])
+    np.testing.assert_allclose(noise.values, [0, 1])
+
+
+def test_a_histogram_of_one_value_has_some_width():
+    (one,) = records.classification(1, records.METHODS[:1], picture_size=0, shown=0)
+    one.result()["clean"]["uncertainty"]["entropy"] |= {"edges": [2.3] * 31}
+    (ax,) = entropy_of_errors(Comparison([one])).figure.axes
+    assert sum(ax.patches[0].get_data().values) == pytest.approx(1)
+
+
 def test_ood_measures(comparison):
     drawing = ood_measures(comparison)
     measures = ("max_probability", "entropy", "mutual_information", "energy")
@@ -201,10 +235,27 @@ def test_diversity_has_a_point_for_each_seed(comparison):
 
 
 def test_diversity_paths_normalise_and_keep_the_second_half(comparison):
-    path = diversity_paths(comparison).figure.axes[0].lines[0]
-    epochs = [epoch["validation"] for epoch in comparison.evaluations[0].content["training"] if epoch["validation"]]
-    expected = [(one["accuracy"], one["disagreement"] / (1 - one["accuracy"])) for one in epochs[len(epochs) // 2 :]]
-    np.testing.assert_allclose(path.get_xydata(), expected)
+    drawing = diversity_paths(comparison)
+    several = [one for one in comparison.evaluations if one.content["members"] > 1]
+    for path, one in zip(drawing.figure.axes[0].lines, several, strict=True):
+        epochs = [epoch["validation"] for epoch in one.content["training"] if epoch["validation"]]
+        expected = [
+            (own["accuracy"], own["disagreement"] / (1 - own["member_accuracy"])) for own in epochs[len(epochs) // 2 :]
+        ]
+        np.testing.assert_allclose(path.get_xydata(), expected)
+
+
+def test_a_method_looks_the_same_in_every_figure(comparison):
+    """Figures without the first methods, which have one member, do not begin with the first colour."""
+    places = {title: place for place, title in enumerate(comparison.titles)}
+    drawn = [draw(comparison) for draw in (diversity, diversity_paths, severity_curves, risk_coverage)]
+    for drawing in drawn:
+        (legend,) = drawing.figure.legends
+        for text, line in zip(legend.get_texts(), legend.get_lines(), strict=True):
+            look = series(places[text.get_text()])
+            assert (line.get_color(), line.get_marker()) == (look.colour, look.marker)
+    for ax in drawn[0].figure.axes:
+        assert [line.get_color() for line in ax.lines[::SEEDS]] == [series(place).colour for place in range(2, 6)]
 
 
 def test_member_pairs_write_the_mean_over_seeds(comparison):
@@ -219,6 +270,11 @@ def test_member_pairs_write_the_mean_over_seeds(comparison):
         above = np.triu_indices(4, 1)
         order = np.argsort(mean[above])
         assert (np.diff(opacity[above][order]) >= 0).all(), "more is stronger"
+
+
+def test_one_number_of_samples_is_no_curve():
+    made = records.classification(2, records.METHODS[4:5], samples=(4,), picture_size=0, shown=0)
+    assert samples_per_member(Comparison(made)) is None
 
 
 def test_samples_per_member(comparison):
@@ -313,7 +369,11 @@ def test_classification_and_regression_have_their_own_figures(comparison, real_v
     "evaluations",
     [
         pytest.param(lambda: records.classification(1, records.METHODS[4:5], picture_size=0, shown=0), id="one run"),
-        pytest.param(lambda: records.classification(3, MANY, picture_size=0, shown=0), id="13 methods, 3 seeds"),
+        pytest.param(
+            lambda: records.classification(3, MANY, picture_size=0, shown=0),
+            id="13 methods, 3 seeds",
+            marks=pytest.mark.slow,
+        ),
         pytest.param(lambda: records.regression(1), id="regression"),
         pytest.param(records.bernoulli, id="two classes"),
     ],
@@ -364,6 +424,16 @@ def test_names_that_are_markup_are_names():
     made[1].content["title"] = "_hidden"
     texts = [text.get_text() for text in risk_coverage(Comparison(made)).figure.legends[0].get_texts()]
     assert texts == ["$\\frac{1}", "hidden"]
+
+
+def test_long_names_that_are_alike_stay_apart():
+    made = records.classification(2, records.METHODS[4:5], picture_size=0, shown=0)
+    for one, members in zip(made, (4, 8), strict=True):
+        one.content["title"] = "a method with a name that is long"
+        one.content["config"] = {"method": {"members": members}}
+    texts = [text.get_text() for text in risk_coverage(Comparison(made)).figure.legends[0].get_texts()]
+    assert len(set(texts)) == 2
+    assert max(map(len, texts)) <= 30
 
 
 def test_drawing_leaves_no_trace_and_is_safe_in_threads(comparison):

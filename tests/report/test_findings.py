@@ -68,6 +68,14 @@ def test_accuracy_falls_under_corruption():
     assert f"least for {least} (−{100 * falls[least]:.1f} points)" in text(comparison, "Robustness")
 
 
+def test_equal_falls_are_not_ranked():
+    made = classification(seeds=1, methods=METHODS[:2])
+    for one, more in zip(made, (0.0, 1e-6), strict=True):
+        one.clean()["accuracy"] = 0.9
+        one.result()["summary"]["mean"]["accuracy"] = 0.8 + more
+    assert text(Comparison(made), "Robustness").endswith("it changes by about as much for all (−10.0 points).")
+
+
 def test_sizes_are_ratios():
     assert "4.00 times (deep ensemble)" in text(Comparison(classification(seeds=1)), "Size")
 
@@ -116,7 +124,7 @@ def same_seed(content):
         (same, None),
         (incomplete, "not complete"),
         (limited, "first 100 test examples"),
-        (other_draws, "number of draws of each member: 1 and 8"),
+        (other_draws, "number of draws, all members together: 4 and 32"),
         (other_examples, "number of test examples: 10 and 11"),
         (other_checkpoint, "checkpoint: best and last"),
         (other_corruptions, "cannot be compared"),

@@ -15,6 +15,8 @@ pytestmark = [
     pytest.mark.xdist_group("browser"),
 ]
 WIDTHS = (360, 1280)
+#: Figures of each kind: lines, panels, dots, maps; all of them would take longer and show no more.
+SHOWN = ("reliability", "risk_coverage", "severity_curves", "ood_measures", "diversity", "member_pairs", "sigma_maps")
 
 
 @pytest.fixture(scope="module")
@@ -28,7 +30,9 @@ def browser():
 @pytest.fixture(scope="module")
 def report(tmp_path_factory):
     path = tmp_path_factory.mktemp("report") / "report.html"
-    return write_report(classification(seeds=2, methods=METHODS[2:5], types=("fog",)), path)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(figures, "FIGURES", [one for one in figures.FIGURES if one.__name__ in SHOWN])
+        return write_report(classification(seeds=2, methods=METHODS[2:5], samples=(4,), types=("fog",), shown=2), path)
 
 
 class Visit:
@@ -60,6 +64,13 @@ class Visit:
             assert self.wrong == []
 
 
+@pytest.fixture(scope="module")
+def page(browser, report):
+    """One page for the tests that leave it as it was."""
+    with Visit(browser, report) as visited:
+        yield visited
+
+
 OVERFLOW = """() => {
   const wide = document.documentElement.scrollWidth - innerWidth;
   const inside = (one) => one.closest(".scroll, .plot, .visually-hidden, .skip");
@@ -74,10 +85,10 @@ def open_all(page):
 
 
 @pytest.mark.parametrize("width", WIDTHS)
-def test_nothing_overflows(browser, report, width):
-    with Visit(browser, report, width) as page:
-        open_all(page)
-        assert page.evaluate(OVERFLOW) == []
+def test_nothing_overflows(page, width):
+    page.set_viewport_size({"width": width, "height": 800})
+    open_all(page)
+    assert page.evaluate(OVERFLOW) == []
 
 
 @pytest.mark.parametrize("make", [evil, regression, bernoulli], ids=["evil", "regression", "text"])
@@ -95,22 +106,21 @@ def order(page, place):
     )
 
 
-def test_the_table_sorts_both_ways(browser, report):
-    with Visit(browser, report) as page:
-        for place, best_first, key in ((1, False, "click"), (2, True, "Enter"), (3, False, "Space")):
-            head = page.locator("#table-scores thead th").nth(place)
-            values = order(page, place)
-            assert head.get_attribute("aria-sort") is None
-            for reverse in (best_first, not best_first):
-                if key == "click":
-                    head.locator("button").click()
-                else:
-                    head.locator("button").focus()
-                    page.keyboard.press(key)
-                assert order(page, place) == sorted(values, reverse=reverse)
-                assert head.get_attribute("aria-sort") == ("descending" if reverse else "ascending")
-                assert page.locator("#table-scores th[aria-sort]").count() == 1
-        assert "Sorted by ECE" in page.locator(".said").inner_text()
+def test_the_table_sorts_both_ways(page):
+    for place, best_first, key in ((1, False, "click"), (2, True, "Enter"), (3, False, "Space")):
+        head = page.locator("#table-scores thead th").nth(place)
+        values = order(page, place)
+        assert head.get_attribute("aria-sort") is None
+        for reverse in (best_first, not best_first):
+            if key == "click":
+                head.locator("button").click()
+            else:
+                head.locator("button").focus()
+                page.keyboard.press(key)
+            assert order(page, place) == sorted(values, reverse=reverse)
+            assert head.get_attribute("aria-sort") == ("descending" if reverse else "ascending")
+            assert page.locator("#table-scores th[aria-sort]").count() == 1
+    assert "Sorted by ECE" in page.locator(".said").inner_text()
 
 
 def test_words_sort_and_what_is_missing_comes_last(browser, report):
@@ -128,39 +138,102 @@ def test_words_sort_and_what_is_missing_comes_last(browser, report):
         assert names == sorted(names, key=str.lower)
 
 
-def test_every_control_is_reached_by_tab(browser, report):
-    with Visit(browser, report) as page:
-        wanted = page.evaluate(
-            "() => [...document.querySelectorAll('a, button, summary, [tabindex=\"0\"]')]"
-            ".filter((one) => one.checkVisibility()).length"
-        )
-        reached = set()
-        for _ in range(wanted):
-            page.keyboard.press("Tab")
-            reached.add(page.evaluate("() => [...document.querySelectorAll('*')].indexOf(document.activeElement)"))
-            assert page.evaluate("() => getComputedStyle(document.activeElement).outlineStyle") != "none"
-        assert len(reached) == wanted
+FOCUSED = """() => {
+  const one = document.activeElement;
+  one.dataset.reached ??= document.querySelectorAll("[data-reached]").length;
+  return [one.dataset.reached, getComputedStyle(one).outlineStyle, one === document.body];
+}"""
 
 
-def test_every_figure_has_a_text_alternative(browser, report):
-    with Visit(browser, report) as page:
-        assert page.locator("figure").count() > 5
-        for figure in page.locator("figure").all():
-            svg = figure.locator("svg[role=img]")
-            assert svg.count() == 1
-            named = svg.get_attribute("aria-labelledby").split()
-            words = [page.locator(f"[id='{name}']").text_content() for name in named]
-            assert all(word.strip() for word in words)
-            assert len(" ".join(words)) > 40
-            assert figure.locator("figcaption").inner_text().strip()
-            assert figure.locator("details table tbody tr").count() > 0
-        assert page.locator("img:not([alt])").count() == 0
+def test_every_control_is_reached_by_tab(page):
+    wanted = page.evaluate(
+        "() => [...document.querySelectorAll('a, button, summary, [tabindex=\"0\"]')]"
+        ".filter((one) => one.checkVisibility()).length"
+    )
+    reached = set()
+    for _ in range(wanted + 1):  # from wherever the focus is, once around the page and its frame
+        page.keyboard.press("Tab")
+        place, outline, body = page.evaluate(FOCUSED)
+        if not body:
+            reached.add(place)
+            assert outline != "none"
+    assert len(reached) == wanted
+
+
+#: What a screen reader would trip over: controls without a name, levels of headings left out, ids that are not unique,
+#: references to nowhere, tables without headings of their columns.
+STUMBLES = """() => {
+  const wrong = [];
+  const said = (ids) => ids.split(" ").map((id) => document.getElementById(id)?.textContent.trim() ?? "").join(" ");
+  const named = (one) => (one.getAttribute("aria-label") ?? (one.hasAttribute("aria-labelledby")
+    ? said(one.getAttribute("aria-labelledby")) : one.textContent)).trim();
+  for (const one of document.querySelectorAll("a, button, summary, [tabindex], [role=region], section, nav"))
+    if (one.id !== "content" && !named(one)) wrong.push(`no name: ${one.outerHTML.slice(0, 80)}`);
+  let level = 0;
+  for (const one of document.querySelectorAll("h1, h2, h3, h4, h5, h6")) {
+    if (Number(one.tagName[1]) > level + 1) wrong.push(`after h${level}: ${one.outerHTML.slice(0, 80)}`);
+    level = Number(one.tagName[1]);
+  }
+  const ids = [...document.querySelectorAll("[id]")].map((one) => one.id);
+  for (const id of ids.filter((id, place) => ids.indexOf(id) !== place)) wrong.push(`twice: ${id}`);
+  for (const name of ["aria-labelledby", "aria-describedby", "aria-controls", "for"])
+    for (const one of document.querySelectorAll(`[${name}]`))
+      for (const id of one.getAttribute(name).split(" "))
+        if (!document.getElementById(id)) wrong.push(`${name}: no ${id}`);
+  for (const one of document.querySelectorAll("a[href^='#']"))
+    if (!document.getElementById(one.getAttribute("href").slice(1))) wrong.push(`link: ${one.outerHTML}`);
+  for (const one of document.querySelectorAll("table"))
+    if (!one.querySelector("thead th[scope=col]") || one.querySelector("tbody tr:not(:has(th[scope=row]))"))
+      wrong.push(`headings: ${one.outerHTML.slice(0, 80)}`);
+  for (const one of document.querySelectorAll("img:not([alt]), svg:not([aria-labelledby], [aria-hidden])"))
+    wrong.push(`no words: ${one.outerHTML.slice(0, 80)}`);
+  if (!document.documentElement.lang || !document.title) wrong.push("no language or title");
+  return wrong;
+}"""
+
+
+def test_a_screen_reader_stumbles_over_nothing(page):
+    assert page.evaluate(STUMBLES) == []
+
+
+def test_what_a_screen_reader_would_stumble_over_is_found(browser, report):
+    with Visit(browser, report, 360) as page:
+        page.evaluate("document.querySelector('summary').textContent = ''")
+        page.evaluate("document.querySelector('h3').outerHTML = '<h5 id=scores>x</h5>'")
+        found = "; ".join(page.evaluate(STUMBLES))
+        assert all(word in found for word in ("no name: <summary", "after h2: <h5", "twice: scores"))
+
+
+def test_details_open_by_key(page):
+    for key in ("Enter", "Space"):
+        summary = page.locator("figure summary").first
+        summary.focus()
+        before = page.locator("figure details").first.get_attribute("open")
+        page.keyboard.press(key)
+        assert page.locator("figure details").first.get_attribute("open") != before
+        assert page.locator("figure .numbers").first.is_visible() == (before is None)
+
+
+def test_every_figure_has_a_text_alternative(page):
+    assert page.locator("figure").count() == len(SHOWN)
+    for figure in page.locator("figure").all():
+        svg = figure.locator("svg[role=img]")
+        assert svg.count() == 1
+        named = svg.get_attribute("aria-labelledby").split()
+        words = [page.locator(f"[id='{name}']").text_content() for name in named]
+        assert all(word.strip() for word in words)
+        assert len(" ".join(words)) > 40
+        assert figure.locator("figcaption").inner_text().strip()
+        assert figure.locator("details table tbody tr").count() > 0
+    assert page.locator("img:not([alt])").count() == 0
 
 
 CONTRAST = """() => {
   const paint = document.createElement("canvas").getContext("2d", { willReadFrequently: true });
-  const rgba = (colour) => { paint.clearRect(0, 0, 1, 1); paint.fillStyle = colour; paint.fillRect(0, 0, 1, 1);
+  const known = new Map();
+  const painted = (colour) => { paint.clearRect(0, 0, 1, 1); paint.fillStyle = colour; paint.fillRect(0, 0, 1, 1);
     return [...paint.getImageData(0, 0, 1, 1).data]; };
+  const rgba = (colour) => { if (!known.has(colour)) known.set(colour, painted(colour)); return known.get(colour); };
   const light = ([r, g, b]) => [r, g, b].map((v) => v / 255).map((v) => v <= 0.04045 ? v / 12.92
     : ((v + 0.055) / 1.055) ** 2.4).reduce((sum, v, i) => sum + v * [0.2126, 0.7152, 0.0722][i], 0);
   const contrast = (a, b) => { const [x, y] = [light(a), light(b)].sort((p, q) => q - p);
@@ -185,12 +258,11 @@ CONTRAST = """() => {
 }"""
 
 
-def test_contrast(browser, report):
-    with Visit(browser, report) as page:
-        open_all(page)
-        for scheme in ("light", "dark"):
-            page.emulate_media(color_scheme=scheme)
-            assert page.evaluate(CONTRAST) == []
+def test_contrast(page):
+    open_all(page)
+    for scheme in ("dark", "light"):
+        page.emulate_media(color_scheme=scheme)
+        assert page.evaluate(CONTRAST) == []
 
 
 def background(page):

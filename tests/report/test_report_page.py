@@ -82,7 +82,7 @@ def check(outline):
 
 
 def test_a_page_with_figures_asks_for_nothing(tmp_path, monkeypatch):
-    monkeypatch.setattr(figures, "FIGURES", figures.FIGURES[:4])
+    monkeypatch.setattr(figures, "FIGURES", figures.FIGURES[:3])
     text = page_of(classification(seeds=1, methods=METHODS[3:5], samples=(4,)), tmp_path, figures=tmp_path / "figures")
     outline = Outline(text)
     check(outline)

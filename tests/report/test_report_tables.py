@@ -115,6 +115,19 @@ def test_decimals(values, unit, errors, expected):
     assert decimals_for(values, unit, errors) == expected
 
 
+@pytest.mark.parametrize(
+    ("values", "errors", "expected"), [([1.801, 1.803], [], 3), ([1.801, 1.801], [], 2), ([1.801, 1.803], [0.1], 2)]
+)
+def test_decimals_that_tell_numbers_apart(values, errors, expected):
+    assert decimals_for(values, "", errors, apart=True) == expected
+    assert decimals_for(values, "", errors) == 2
+
+
+def test_the_best_of_one_seed_each_does_not_look_like_the_next():
+    cells = column(scores(with_nll({"a": [1.801], "b": [1.803]})), "nll")
+    assert [cell.text for cell in cells] == ["1.801", "1.803"]
+
+
 def test_negative_numbers_have_a_minus_sign():
     assert number_cell(-0.5, 2).text == "−0.50"
 

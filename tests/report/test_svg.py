@@ -21,7 +21,7 @@ KNOWN = {f"var(--{name})" for name in ("ink", "muted", "grid", "surface", *(f"se
 
 @pytest.fixture(scope="module")
 def made():
-    return drawings(Comparison(records.classification(2, records.METHODS[3:], picture_size=0, shown=0)))
+    return drawings(Comparison(records.classification(1, records.METHODS[3:5], picture_size=0, shown=0)))
 
 
 @pytest.fixture(scope="module")

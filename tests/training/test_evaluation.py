@@ -29,6 +29,9 @@ def test_classes():
     assert found["accuracy"] == pytest.approx((probs.argmax(1) == y.numpy()).mean())
     expected = sb.metrics.expected_calibration_error(torch.from_numpy(probs), y)
     assert found["ece"] == pytest.approx(expected.item(), abs=1e-6)
+    one, other = model(x, samples=0).argmax(-1).numpy()
+    assert found["disagreement"] == pytest.approx((one != other).mean())
+    assert found["member_accuracy"] == pytest.approx(((one == y.numpy()).mean() + (other == y.numpy()).mean()) / 2)
 
 
 @pytest.mark.parametrize("labels", [1, 3])

@@ -1,6 +1,7 @@
 """Corrupting a batch of images: each image by random numbers of its own."""
 
-from collections.abc import Sequence
+import operator
+from collections.abc import Iterable, Sequence
 from typing import Any
 
 import numpy as np
@@ -23,6 +24,9 @@ _LARGEST_SIDES = {32: 48, 64: 144}
 
 #: Values that are worked on at a time: few enough for a processor's cache.
 _BLOCK = 2**16
+
+#: NumPy takes the counter that a number is for a float above it.
+_LARGEST_NUMBER = 2**63 - 1
 
 
 def corrupt(
@@ -73,12 +77,12 @@ def corrupt(
     chosen = corruption.constants[_set_of_constants(constants, images.shape[-1])][severity - 1]
     key = np.random.SeedSequence((seed, list(CORRUPTIONS).index(name), severity)).generate_state(2, np.uint64)
     rows = _numbers(numbers, count)
-    pixels = images.permute(0, 2, 3, 1).cpu().numpy()
-    corrupted = np.empty(pixels.shape, np.uint8)
+    corrupted = torch.empty(images.shape, dtype=torch.uint8)
+    pixels, places = (one.permute(0, 2, 3, 1).numpy() for one in (images.cpu(), corrupted))
     step = max(1, _BLOCK // max(1, pixels[:1].size))
     for block in (slice(first, first + step) for first in range(0, count, step)):
-        corrupted[block] = _corrupted(corruption, pixels[block], chosen, key, rows[block])
-    return torch.from_numpy(corrupted).permute(0, 3, 1, 2).contiguous().to(images.device)
+        places[block] = _corrupted(corruption, pixels[block], chosen, key, rows[block])
+    return corrupted.to(images.device)
 
 
 def _corrupted(corruption: Corruption, images: Images, constants: Any, key: NDArray[Any], rows: list[int]) -> Images:
@@ -106,18 +110,29 @@ def _set_of_constants(constants: int | None, side: int) -> int:
 
 
 def _numbers(numbers: Tensor | Sequence[int] | None, count: int) -> list[int]:
-    rows = torch.as_tensor(range(count) if numbers is None else numbers)
-    whole = not rows.is_floating_point() or count == 0
-    if rows.shape != (count,) or not whole or (rows < 0).any():
+    rows = range(count) if numbers is None else numbers
+    rows = rows.tolist() if isinstance(rows, Tensor | np.ndarray) else rows
+    listed = list(map(_number, rows)) if isinstance(rows, Iterable) else []
+    if len(listed) != count or not all(0 <= row <= _LARGEST_NUMBER for row in listed):
         raise ValueError(
-            f"Expected argument `numbers` to be {count} integers of at least 0, one for each image, "
+            f"Expected argument `numbers` to be {count} integers of at least 0 and below 2 ** 63, one for each image, "
             f"but got {numbers!r}."
         )
-    return rows.tolist()
+    return listed
+
+
+def _number(row: Any) -> int:
+    """The integer, or -1 for what is none."""
+    try:
+        return -1 if isinstance(row, bool) else operator.index(row)
+    except TypeError:
+        return -1
 
 
 def _check_images(images: Tensor) -> None:
     expected = "Expected argument `images` to be 8-bit images (n, 1 or 3 channels, side, side)"
+    if not isinstance(images, Tensor):
+        raise ValueError(f"{expected} in a tensor, but got {type(images).__name__}. Try torch.as_tensor(images).")
     if images.dtype != torch.uint8:
         raise ValueError(
             f"{expected}, but got {images.dtype}. Corrupt images before they are standardised; images between 0 and 1 "

@@ -17,7 +17,9 @@ from slimbayes.data.dataset import ExampleSource
 from slimbayes.demo.contenders import MEMBERS, METHODS, available, make
 from slimbayes.demo.training import DRAWS, finish, train
 from slimbayes.evaluation.evaluating import Settings, evaluate
+from slimbayes.evaluation.record import FILE
 from slimbayes.evaluation.subject import Subject
+from slimbayes.files import write_json
 from slimbayes.provenance import provenance
 
 __all__ = ["run"]
@@ -40,10 +42,12 @@ def one_run(
     seconds = time.perf_counter() - start
     if part == "validation":
         data = replace(data, test=data.validation)
-    subject = Subject(model.eval(), data, f"{method}-seed{seed}", METHODS[method][0], seed, folder, training=history)
+    subject = Subject(model.eval(), data, f"{method}-seed{seed}", METHODS[method][0], seed, training=history)
     samples = 1 if subject.is_point else DRAWS // model.members
     settings = Settings(samples=(samples,), ood=("photos",), resamples=200)
-    (found,) = evaluate([subject], settings, fresh=True)
+    (found,) = evaluate([subject], settings)
+    if folder is not None:
+        write_json(folder / FILE, found.content)
     clean, corrupted = found.clean(), found.result()["summary"]["mean"]
     return {
         "method": method,

@@ -1,33 +1,36 @@
 """Evaluate models on clean, corrupted and out-of-distribution examples."""
 
+import math
 import time
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import Any
 
 import torch
 
 from slimbayes import metrics
 from slimbayes._checks import check_count
+from slimbayes.data.dataset import DataSet
 from slimbayes.evaluation.conditions import Condition, conditions, corruption_source
 from slimbayes.evaluation.details import details, histograms
 from slimbayes.evaluation.gallery import gallery
 from slimbayes.evaluation.members import diversity, member_scores, read_members
 from slimbayes.evaluation.ood_sets import default_ood, ood_condition
 from slimbayes.evaluation.posterior import posterior
+from slimbayes.evaluation.predictions import predict
 from slimbayes.evaluation.readings import Readings, first_samples, read
 from slimbayes.evaluation.record import Evaluation
 from slimbayes.evaluation.scoring import intervals, scores
 from slimbayes.evaluation.store import Store
 from slimbayes.evaluation.subject import Subject
 from slimbayes.evaluation.summarise import summarise
+from slimbayes.prediction import Prediction
 from slimbayes.seeds import Purpose, mix
 
 __all__ = ["Settings", "evaluate"]
 
-#: Examples, and numbers of all draws' outputs, that are in memory at once.
-BLOCK, NUMBERS = 1024, 2**23
+#: Examples, numbers of their inputs, and numbers of all draws' outputs, that are in memory at once.
+BLOCK, INPUTS, NUMBERS = 1024, 2**24, 2**23
 
 
 @dataclass(frozen=True)
@@ -83,9 +86,9 @@ def evaluate(
         progress: Called with predictions done and their number.
 
     Returns:
-        An evaluation for each subject.
+        An evaluation for each subject; what it holds does not depend on the other subjects.
     """
-    data, settings = subjects[0].data, settings or Settings()
+    data, settings = _common_data(subjects), settings or Settings()
     every = conditions(
         data,
         folder=data_folder,
@@ -114,7 +117,27 @@ def evaluate(
     return [store.evaluation for store in work.stores]
 
 
-def _ood_names(settings: Settings, data: Any, folder: Path | None) -> list[str]:
+def _common_data(subjects: Sequence[Subject]) -> DataSet:
+    if not subjects:
+        raise ValueError("Expected at least one subject to evaluate, but got none.")
+    first = subjects[0].data
+    for one in subjects[1:]:
+        if (one.data.name, one.data.preparation.spec()) != (first.name, first.preparation.spec()):
+            raise ValueError(
+                f"Expected subjects of one data set, prepared alike, but {subjects[0].name} ({first.name}) and "
+                f"{one.name} ({one.data.name}) are not. Evaluate them one by one."
+            )
+    return first
+
+
+def _ood_names(settings: Settings, data: DataSet, folder: Path | None) -> list[str]:
+    if data.task.likelihood == "gaussian":  # the measures are of class probabilities
+        if not isinstance(settings.ood, str) and settings.ood:
+            raise ValueError(
+                f"Expected argument `ood` to be 'auto' or 'none' for a regression such as {data.name}, but got "
+                f"{', '.join(settings.ood)}: the measures that tell inputs apart are of classes."
+            )
+        return []
     if isinstance(settings.ood, str):
         return default_ood(data, folder) if settings.ood == "auto" else []
     return list(settings.ood)
@@ -212,8 +235,7 @@ class _Work:
     def _finish(self, store: Store) -> None:
         for result in store.content["results"].values():
             result["summary"] = summarise(result["corrupted"], store.subject.data)
-        store.content["complete"] = True
-        store.write()
+        store.finish()
 
     # ------------------------------------------------------------------ predictions
 
@@ -222,28 +244,38 @@ class _Work:
     ) -> Iterator[tuple[Store, dict[int, Readings]]]:
         """Yield what each subject's predictions for a condition say, for each number of samples."""
         found = {id(store): {samples: Readings() for samples in self.samples} for store in stores}
-        for number, rows in enumerate(torch.arange(len(condition)).split(self._block(stores)) if stores else ()):
+        for rows in torch.arange(len(condition)).split(self._block) if stores else ():
             inputs, targets = condition.fetch(rows)
             for store in stores:
                 start = time.perf_counter()
-                self._predict(store, number, inputs, targets, found[id(store)], members, out)
+                # A subject's own parts: what it draws depends on neither the others nor where a stop came.
+                for part in torch.arange(len(rows)).split(self._at_once(store)):
+                    some, truth = tuple(x[part] for x in inputs), targets[part]
+                    prediction = predict(
+                        store.subject,
+                        some,
+                        samples=self.samples[-1],
+                        batch_size=self.settings.batch_size,
+                        seed=mix(self.settings.seed, Purpose.EVALUATION, int(rows[part[0]])),
+                        place=f"{condition.name}, severity {condition.severity}",
+                    )
+                    self._read(store, prediction, truth, found[id(store)], members, out)
                 store.content["seconds"] += time.perf_counter() - start
                 self.done += len(rows)
                 self.report(self.done, self.total)
         for store in stores:
             yield store, found.pop(id(store))
 
-    def _predict(
-        self, store: Store, number: int, inputs: Any, targets: Any, found: dict[int, Readings], members: bool, out: bool
+    def _read(
+        self,
+        store: Store,
+        prediction: Prediction,
+        targets: torch.Tensor,
+        found: dict[int, Readings],
+        members: bool,
+        out: bool,
     ) -> None:
-        subject, device = store.subject, store.subject.model.device
-        targets = targets.to(device)
-        prediction = subject.model.predict(
-            *(x.to(device) for x in inputs),
-            samples=1 if subject.is_point else self.samples[-1],
-            batch_size=self.settings.batch_size,
-            seed=mix(self.settings.seed, Purpose.EVALUATION, number),
-        )
+        subject, targets = store.subject, targets.to(store.subject.model.device)
         block: dict[str, torch.Tensor] = {}
         for samples, readings in found.items():
             if not block or not subject.is_point:
@@ -252,6 +284,10 @@ class _Work:
                 block |= read_members(some, targets) if members else {}
             readings.add({name: values.cpu() for name, values in block.items()})
 
-    def _block(self, stores: list[Store]) -> int:
-        draws = max(store.subject.model.members for store in stores) * self.samples[-1]
-        return max(1, min(BLOCK, NUMBERS // (draws * stores[0].subject.data.task.outputs)))
+    @property
+    def _block(self) -> int:
+        return max(1, min(BLOCK, INPUTS // max(1, math.prod(self.stores[0].subject.data.task.input_shape))))
+
+    def _at_once(self, store: Store) -> int:
+        draws = store.subject.model.members * self.samples[-1]
+        return max(1, NUMBERS // (draws * store.subject.data.task.outputs))

@@ -1,7 +1,9 @@
 """Each member by itself, and how unlike members are."""
 
+from dataclasses import replace
 from typing import Any
 
+import torch
 from torch import Tensor
 
 from slimbayes import metrics
@@ -16,7 +18,8 @@ def read_members(prediction: Prediction, targets: Tensor) -> dict[str, Tensor]:
     """Return what scores of single members and their diversity need of a block; nothing if there is one member.
 
     Shape:
-        - ``member_nll``, ``member_confidence``, ``member_right``: ``(labels of examples, members)``.
+        - ``member_nll``: ``(examples, members)``, summed over an example's labels as the mixture's is.
+        - ``member_confidence``, ``member_right``: ``(labels of examples, members)``.
         - ``pair_kl``, ``pair_cosine``: ``(labels of examples,)``.
         - ``pairs``: ``(1, members, members)``, summed over the block; ``pair_count``: ``(1,)``.
     """
@@ -26,9 +29,10 @@ def read_members(prediction: Prediction, targets: Tensor) -> dict[str, Tensor]:
     log_probs = mixture(draws.transpose(0, 1)).flatten(1, -2)  # (members, labels of examples, classes)
     probs, truth = log_probs.exp(), targets.long().flatten()
     confidence, label = probs.max(-1)
-    nll = -log_probs.gather(-1, truth.expand(len(probs), -1).unsqueeze(-1)).squeeze(-1)
+    each = prediction.outputs.unflatten(0, (prediction.members, -1))
+    nll = [-replace(prediction, draws=own, members=1).log_likelihood(targets) for own in each]
     return {
-        "member_nll": nll.T,
+        "member_nll": torch.stack(nll, 1),
         "member_confidence": confidence.T,
         "member_right": (label == truth).double().T,
         "pair_kl": metrics.pairwise_kl(log_probs, reduction="none"),

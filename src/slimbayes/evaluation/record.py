@@ -34,7 +34,13 @@ class Evaluation:
         file = path / FILE if path.is_dir() else path
         if not file.is_file():
             raise FileNotFoundError(f"There is no {file}. Make it with: slimbayes evaluate {file.parent}")
-        return cls(json.loads(file.read_text()), file.parent)
+        try:
+            content = json.loads(file.read_text())
+        except ValueError as error:
+            raise ValueError(f"{file} is not JSON ({error}). {_anew(file)}") from error
+        if not isinstance(content, dict) or not {"settings", "results"} <= content.keys():
+            raise ValueError(f"{file} does not hold an evaluation. {_anew(file)}")
+        return cls(content, file.parent)
 
     @property
     def title(self) -> str:
@@ -64,3 +70,7 @@ class Evaluation:
         for name, severities in self.result(samples)["corrupted"].items():
             for severity, one in severities.items():
                 yield name, int(severity), one["scores"]
+
+
+def _anew(file: Path) -> str:
+    return f"Make it anew with: slimbayes evaluate {file.parent} --fresh"

@@ -1,6 +1,6 @@
 """The file of an evaluation under way: written after every condition, gone on with after an interruption."""
 
-import json
+import os
 from dataclasses import asdict
 from typing import Any
 
@@ -24,31 +24,37 @@ class Store:
         fresh: Begin anew, whatever is stored.
 
     Raises:
-        ValueError: What is stored belongs to other settings or other weights.
+        ValueError: What is stored belongs to other settings or other weights, or is no evaluation.
+        PermissionError: Nothing can be stored.
     """
 
     def __init__(self, subject: Subject, settings: dict[str, Any], fresh: bool = False) -> None:
         self.subject, self.settings = subject, settings
         self.path = None if subject.folder is None else subject.folder / FILE
+        if subject.folder is not None and not os.access(subject.folder, os.W_OK):
+            raise PermissionError(f"{subject.folder} is not writable, and {FILE} is to go there.")
         stored = None if fresh else self._stored()
         self.content = self._new() if stored is None else stored
 
     def _stored(self) -> dict[str, Any] | None:
         if self.path is None or not self.path.is_file():
             return None
-        content = json.loads(self.path.read_text())
-        before, now = {**content["settings"], "weights": content["weights"]}, self._identity()
-        changed = [key for key in now if key not in FREE and before.get(key) != now[key]]
-        if changed:
-            changes = "; ".join(f"{key} was {_brief(before.get(key))}, now {_brief(now[key])}" for key in changed)
+        content = Evaluation.read(self.path).content
+        before, now = content["settings"], self.settings
+        changes = [
+            f"{key} was {_brief(before.get(key))}, now {_brief(now[key])}"
+            for key in now
+            if key not in FREE and before.get(key) != now[key]
+        ]
+        if content.get("weights") != self.subject.digest:
+            changes.insert(0, "the weights have changed since, as by further training")
+        if changes:
             raise ValueError(
-                f"{self.path} belongs to another evaluation: {changes}. Make it anew with --fresh, or ask for the same."
+                f"{self.path} belongs to another evaluation: {'; '.join(changes)}. "
+                "Make it anew with --fresh, or ask for the same."
             )
         content["settings"]["ood"] = list(dict.fromkeys([*content["settings"]["ood"], *self.settings["ood"]]))
         return {**content, "title": self.subject.title}
-
-    def _identity(self) -> dict[str, Any]:
-        return {**self.settings, "weights": self.subject.digest}
 
     def _new(self) -> dict[str, Any]:
         subject, task = self.subject, asdict(self.subject.data.task)
@@ -85,10 +91,23 @@ class Store:
             inner = inner.setdefault(key, {})
         inner[place[-1]] = value
 
+    def finish(self) -> None:
+        """Say that nothing is lacking, and store it."""
+        done = next(iter(self.content["results"].values()))["ood"]
+        # An earlier call may have asked for sets that it did not come to.
+        self.content |= {"complete": True, "settings": {**self.content["settings"], "ood": list(done)}}
+        self.write()
+
     def write(self) -> None:
         """Write the file, whole or not at all."""
-        if self.path is not None:
+        if self.path is None:
+            return
+        try:
             write_json(self.path, self.content)
+        except OSError as error:  # such as a full disk, which names no file
+            raise OSError(
+                f"Cannot write {self.path}: {error.strerror or error}. It is as it was; call again to go on."
+            ) from error
 
     @property
     def evaluation(self) -> Evaluation:

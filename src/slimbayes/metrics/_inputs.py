@@ -7,7 +7,12 @@ from torch import Tensor
 
 from slimbayes._checks import check_choice
 
-__all__ = ["UndefinedScoreError", "as_classes", "as_double", "as_members", "reduce"]
+__all__ = ["UndefinedScoreError", "as_classes", "as_double", "as_members", "as_probs", "as_targets", "reduce"]
+
+Bounds = tuple[float, float] | None
+
+#: How far from 1 the probabilities of all classes may sum to.
+_SUM_ERROR = 0.01
 
 
 class UndefinedScoreError(ValueError):
@@ -28,14 +33,64 @@ def as_double(argument: str, values: Any) -> Tensor:
     return values.double()
 
 
-def as_classes(argument: str, probs: Any, targets: Any, bounds: tuple[float, float] | None) -> tuple[Tensor, Tensor]:
+def as_probs(argument: str, values: Any, bounds: Bounds, complete: bool = False) -> Tensor:
+    """Return probabilities ``(..., classes)``, or their logarithms, in double precision.
+
+    Args:
+        argument: The name of ``values``.
+        values: Probabilities, or their logarithms.
+        bounds: Where they must lie, but for rounding; None if their order alone counts.
+        complete: Whether all classes are there, so that they sum to 1; else to at most 1.
+    """
+    values = torch.as_tensor(values)
+    rounding = 8 * torch.finfo(values.dtype).eps if values.is_floating_point() else 0.0
+    values = as_double(argument, values)
+    if bounds is not None:
+        logarithms = bounds[0] < 0
+        kind = "logarithms of probabilities" if logarithms else "probabilities"
+        remedy = (
+            "Pass p.log_probs, or probs.log()."
+            if logarithms
+            else "Pass p.probs, or logits.softmax(-1) (of one logit, its sigmoid)."
+        )
+        wrong = (values < bounds[0] - 1e-6 - rounding) | (values > bounds[1] + 1e-6 + rounding)
+        if wrong.any():
+            worst = max(values[wrong].tolist(), key=abs)
+            raise ValueError(f"Expected argument `{argument}` to hold {kind}, but got {worst:g}. {remedy}")
+        sums = values.logsumexp(-1).exp() if logarithms else values.sum(-1)
+        wrong = (sums - 1 > _SUM_ERROR + rounding) | (complete & (1 - sums > _SUM_ERROR + rounding))
+        if wrong.any():
+            raise ValueError(
+                f"Expected argument `{argument}` to hold {kind} that sum to 1 over the classes, but got a sum of "
+                f"{sums[wrong][0].item():g}. {remedy} Several labels: flatten them into the batch, and see "
+                "sb.metrics.two_class."
+            )
+    return values
+
+
+def as_targets(targets: Any, classes: int) -> Tensor:
+    """Return class numbers as integers."""
+    numbers = as_double("targets", targets)
+    wrong = (numbers < 0) | (numbers >= classes) | (numbers != numbers.round())
+    if wrong.any():
+        raise ValueError(
+            f"Expected argument `targets` to hold classes from 0 to {classes - 1}, but got "
+            f"{numbers[wrong][0].item():g}. Check the labels."
+        )
+    return numbers.long()
+
+
+def as_classes(
+    argument: str, probs: Any, targets: Any, bounds: Bounds, complete: bool = False
+) -> tuple[Tensor, Tensor]:
     """Return probabilities ``(batch, classes)`` in double precision and targets ``(batch,)`` as integers.
 
     Args:
         argument: The name of ``probs``.
-        probs: Probabilities, or their logarithms.
+        probs: As in ``as_probs``.
         targets: Class numbers.
-        bounds: Where ``probs`` must lie, but for rounding; None if their order alone counts.
+        bounds: As in ``as_probs``.
+        complete: As in ``as_probs``.
     """
     shape, wanted = tuple(torch.as_tensor(probs).shape), tuple(torch.as_tensor(targets).shape)
     if len(shape) != 2 or wanted != shape[:1]:
@@ -44,20 +99,10 @@ def as_classes(argument: str, probs: Any, targets: Any, bounds: tuple[float, flo
             f"{shape} and {wanted}. Flatten positions into the batch first; turn probabilities of yes into those of "
             "two classes with sb.metrics.two_class(p.probs)."
         )
-    rounding = 8 * torch.finfo(probs.dtype).eps if torch.is_tensor(probs) and probs.is_floating_point() else 0.0
-    probs, numbers = as_double(argument, probs), as_double("targets", targets)
-    if bounds is not None:
-        _check_bounds(argument, probs, bounds, 1e-6 + rounding)
-    wrong = (numbers < 0) | (numbers >= shape[1]) | (numbers != numbers.round())
-    if wrong.any():
-        raise ValueError(
-            f"Expected argument `targets` to hold classes from 0 to {shape[1] - 1}, but got "
-            f"{numbers[wrong][0].item():g}. Check the labels."
-        )
-    return probs, numbers.long()
+    return as_probs(argument, probs, bounds, complete), as_targets(targets, shape[1])
 
 
-def as_members(argument: str, values: Any, bounds: tuple[float, float] | None) -> Tensor:
+def as_members(argument: str, values: Any, bounds: Bounds) -> Tensor:
     """Return ``(members, batch, classes)`` in double precision, of at least two members."""
     shape = tuple(torch.as_tensor(values).shape)
     if len(shape) != 3 or shape[0] < 2:
@@ -65,23 +110,10 @@ def as_members(argument: str, values: Any, bounds: tuple[float, float] | None) -
             f"Expected argument `{argument}` of shape (members, batch, classes) with at least two members, but got "
             f"{shape}. Pass p.member_probs (its logarithm where log-probabilities are asked for)."
         )
-    values = as_double(argument, values)
-    if bounds is not None:
-        _check_bounds(argument, values, bounds, 1e-4)
-    return values
+    return as_probs(argument, values, bounds, complete=True)
 
 
 def reduce(values: Tensor, reduction: str) -> Tensor:
     """Return one value for each example, ``(batch,)``, or their mean."""
     check_choice("reduction", reduction, ("mean", "none"))
     return values.mean() if reduction == "mean" else values
-
-
-def _check_bounds(argument: str, values: Tensor, bounds: tuple[float, float], rounding: float) -> None:
-    low, high = bounds
-    wrong = (values < low - rounding) | (values > high + rounding)
-    if wrong.any():
-        kind = "probabilities" if low == 0 else "logarithms of probabilities"
-        remedy = "Pass p.probs, or logits.softmax(-1)." if low == 0 else "Pass p.log_probs, or probs.log()."
-        worst = max(values[wrong].tolist(), key=abs)
-        raise ValueError(f"Expected argument `{argument}` to hold {kind}, but got {worst:g}. {remedy}")

@@ -4,6 +4,7 @@ States are double precision and add up or join over processes, so that shards in
 An empty shard changes nothing.
 """
 
+import inspect
 from abc import abstractmethod
 from collections.abc import Callable
 from typing import Any, ClassVar
@@ -30,8 +31,15 @@ class Stream(Metric):
 
     full_state_update = False
     is_differentiable = False
+    #: The function of the same name. Those of its arguments that have no default are the arguments of ``update``.
+    function: ClassVar[Callable[..., Any]]
     #: Axis of the examples in the last argument.
     batch_dim: ClassVar[int] = 0
+
+    def __init_subclass__(cls, **options: Any) -> None:
+        super().__init_subclass__(**options)
+        if "function" in cls.__dict__:
+            cls.update = _update_with_arguments_of(cls.function)  # type: ignore[method-assign]
 
     def __init__(self, label: str = "", **options: Any) -> None:
         super().__init__(**options)
@@ -46,12 +54,21 @@ class Stream(Metric):
         """How many examples were taken in."""
         return getattr(self, self.counter)
 
-    def update(self, *arguments: Any) -> None:
-        """Take in a shard: the arguments of the function of the same name."""
-        examples = self.count(*arguments)
-        if examples:
-            self.take(*(argument.detach() if argument is not None else None for argument in arguments))
-            setattr(self, self.counter, self.examples + examples)
+    def take_in(self, *arguments: Any) -> None:
+        """Take in a shard, unless it is empty."""
+        arguments = tuple(None if argument is None else torch.as_tensor(argument).detach() for argument in arguments)
+        if any(argument is not None and argument.numel() for argument in arguments):
+            self.take(*arguments)
+            setattr(self, self.counter, self.examples + self.count(*arguments))
+
+    def forward(self, *arguments: Any, **named: Any) -> Any:
+        """Take in a shard and return its own score; an error leaves what was taken in before as it was."""
+        before = {name: list(value) if type(value) is list else value for name, value in self.__dict__.items()}
+        try:
+            return super().forward(*arguments, **named)
+        except Exception:
+            self.__dict__.update(before)
+            raise
 
     def compute(self) -> Any:
         """Return what the function of the same name gives for all examples so far, of all processes."""
@@ -70,6 +87,20 @@ class Stream(Metric):
     @abstractmethod
     def result(self) -> Any:
         """Return the score."""
+
+
+def _update_with_arguments_of(function: Callable[..., Any]) -> Callable[..., None]:
+    """Return ``update`` with a signature, by which a MetricCollection deals out keywords."""
+    needed = [one for one in inspect.signature(function).parameters.values() if one.default is one.empty]
+    signature = inspect.Signature(needed)
+
+    def update(self: Stream, *arguments: Any, **named: Any) -> None:
+        """Take in a shard: the arguments of the function of the same name."""
+        self.take_in(*signature.bind(*arguments, **named).args)
+
+    own = inspect.Parameter("self", inspect.Parameter.POSITIONAL_ONLY)
+    update.__signature__ = inspect.Signature([own, *needed])  # type: ignore[attr-defined]
+    return update
 
 
 class Sums(Stream):
@@ -91,8 +122,6 @@ class Sums(Stream):
 
 class Mean(Sums):
     """The mean of a function with an argument ``reduction``."""
-
-    function: ClassVar[Callable[..., Tensor]]
 
     def __init__(self, **options: Any) -> None:
         super().__init__(**options)

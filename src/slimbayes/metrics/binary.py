@@ -3,7 +3,7 @@
 import torch
 from torch import Tensor
 
-from slimbayes.metrics._inputs import as_double
+from slimbayes.metrics._inputs import as_double, as_probs
 
 __all__ = ["from_confidence", "two_class"]
 
@@ -25,7 +25,7 @@ def two_class(probs: Tensor) -> Tensor:
             f"Expected argument `probs` of shape (batch,) or (batch, 1), but got {tuple(probs.shape)}. Several labels: "
             "flatten them into the batch."
         )
-    yes = as_double("probs", probs).reshape(-1)
+    yes = as_probs("probs", probs.reshape(-1, 1), bounds=(0.0, 1.0)).squeeze(1).clamp(0, 1)
     return torch.stack([1 - yes, yes], 1)
 
 
@@ -49,4 +49,4 @@ def from_confidence(confidence: Tensor, right: Tensor) -> tuple[Tensor, Tensor]:
             f"Expected arguments `confidence` and `right` of shape (batch,), but got {tuple(confidence.shape)} and "
             f"{tuple(right.shape)}. Flatten them."
         )
-    return torch.stack([confidence, torch.zeros_like(confidence)], 1), right.logical_not().long()
+    return torch.stack([confidence, torch.zeros_like(confidence)], 1), (as_double("right", right) == 0).long()

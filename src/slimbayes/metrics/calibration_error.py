@@ -143,9 +143,8 @@ def top_label_sums(probs: Tensor, targets: Tensor, bins: int) -> Tensor:
 def class_sums(probs: Tensor, targets: Tensor, bins: int) -> Tensor:
     """Return the same of each class and bin, every class being predicted, ``(3, classes * bins)``."""
     check_count("bins", bins)
-    probs, targets = as_classes("probs", probs, targets, bounds=(0.0, 1.0))
-    truth = torch.nn.functional.one_hot(targets, probs.shape[1]).double()
-    return torch.cat([_bin_sums(p, t, bins) for p, t in zip(probs.T, truth.T, strict=True)], 1)
+    probs, targets = as_classes("probs", probs, targets, bounds=(0.0, 1.0), complete=True)
+    return torch.cat([_bin_sums(own, (targets == c).double(), bins) for c, own in enumerate(probs.T)], 1)
 
 
 def gap(sums: Tensor) -> Tensor:

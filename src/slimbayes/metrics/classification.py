@@ -66,7 +66,7 @@ def negative_log_likelihood(log_probs: Tensor, targets: Tensor, reduction: str =
         >>> round(negative_log_likelihood(torch.tensor([[0.5, 0.5]]).log(), torch.tensor([1])).item(), 4)
         0.6931
     """
-    log_probs, targets = as_classes("log_probs", log_probs, targets, bounds=(-math.inf, 0.0))
+    log_probs, targets = as_classes("log_probs", log_probs, targets, bounds=(-math.inf, 0.0), complete=True)
     return reduce(-log_probs.gather(1, targets.unsqueeze(1)).squeeze(1), reduction)
 
 
@@ -82,6 +82,6 @@ def brier_score(probs: Tensor, targets: Tensor, reduction: str = "mean") -> Tens
         >>> brier_score(torch.tensor([[0.5, 0.5]]), torch.tensor([1])).item()
         0.5
     """
-    probs, targets = as_classes("probs", probs, targets, bounds=(0.0, 1.0))
+    probs, targets = as_classes("probs", probs, targets, bounds=(0.0, 1.0), complete=True)
     truth = torch.nn.functional.one_hot(targets, probs.shape[1])
     return reduce((probs - truth).square().sum(1), reduction)

@@ -42,7 +42,7 @@ class SeveritySpread(NamedTuple):
     Attributes:
         mean: The mean.
         median: The median.
-        std: The sample standard deviation; None with one type.
+        std: The sample standard deviation; None with one type, infinite if a score is.
     """
 
     mean: float
@@ -90,12 +90,12 @@ def by_severity(values: Mapping[str, Mapping[Severity, float]]) -> dict[Severity
     columns: dict[Severity, list[float]] = {}
     for row in values.values():
         for severity, value in row.items():
-            columns.setdefault(severity, []).append(value)
+            columns.setdefault(severity, []).append(float(value))
     return {
         severity: SeveritySpread(
             statistics.fmean(column),
             statistics.median(column),
-            statistics.stdev(column) if len(column) > 1 else None,
+            _std(column),
         )
         for severity, column in columns.items()
     }
@@ -119,7 +119,11 @@ def mean_corruption_error(
         >>> round(mean_corruption_error(half), 6)
         0.5
     """
-    _cells(errors)
+    wrong = [error for error in _cells(errors, "errors") if not 0 <= error <= 1]
+    if wrong:
+        raise ValueError(
+            f"Expected argument `errors` to hold fractions from 0 to 1, but got {wrong[0]:g}. Divide per cent by 100."
+        )
     lacking = [name for name in baseline if sorted(map(str, errors.get(name, ()))) != list("12345")]
     if lacking:
         raise ValueError(
@@ -129,12 +133,18 @@ def mean_corruption_error(
     return statistics.fmean(statistics.fmean(errors[name].values()) / base for name, base in baseline.items())
 
 
-def _cells(values: Mapping[str, Mapping[Severity, float]]) -> list[float]:
-    cells = [value for row in values.values() for value in row.values()]
+def _std(column: list[float]) -> float | None:
+    if len(column) < 2:
+        return None
+    return statistics.stdev(column) if all(map(math.isfinite, column)) else math.inf
+
+
+def _cells(table: Mapping[str, Mapping[Severity, float]], argument: str = "values") -> list[float]:
+    cells = [float(value) for row in table.values() for value in row.values()]
     if not cells:
-        raise ValueError("Expected argument `values` to hold at least one type and severity, but got none.")
-    for name, row in values.items():
+        raise ValueError(f"Expected argument `{argument}` to hold at least one type and severity, but got none.")
+    for name, row in table.items():
         for severity, value in row.items():
             if math.isnan(value):
-                raise ValueError(f"Expected argument `values` to have no NaN, but got one at {name}, {severity}.")
+                raise ValueError(f"Expected argument `{argument}` to have no NaN, but got one at {name}, {severity}.")
     return cells

@@ -5,7 +5,7 @@ import math
 import torch
 from torch import Tensor
 
-from slimbayes.metrics._inputs import as_double, as_members, reduce
+from slimbayes.metrics._inputs import as_members, as_targets, reduce
 
 __all__ = ["cosine_similarity", "disagreement", "normalised_disagreement", "pairwise_disagreement", "pairwise_kl"]
 
@@ -103,8 +103,8 @@ def cosine_similarity(member_probs: Tensor, reduction: str = "mean") -> Tensor:
 
 def member_errors(member_probs: Tensor, targets: Tensor) -> Tensor:
     """Return the share of members that are wrong on each example, ``(batch,)``."""
-    labels = as_members("member_probs", member_probs, bounds=None).argmax(2)
-    targets = as_double("targets", targets)
+    probs = as_members("member_probs", member_probs, bounds=None)
+    labels, targets = probs.argmax(2), as_targets(targets, probs.shape[2])
     if targets.shape != labels.shape[1:]:
         raise ValueError(
             f"Expected argument `targets` of shape {tuple(labels.shape[1:])}, but got {tuple(targets.shape)}."

@@ -29,6 +29,7 @@ class AdaptiveCalibrationError(Examples):
     """
 
     higher_is_better = False
+    function = staticmethod(calibration_error.adaptive_calibration_error)
     columns = staticmethod(calibration_error.confidence_and_right)
 
     def __init__(self, bins: int = 15, **options: Any) -> None:
@@ -43,6 +44,7 @@ class AdaptiveCalibrationError(Examples):
 class RiskCoverageCurve(Examples):
     """``risk_coverage_curve`` of a stream: ``update(probs, targets)``; keeps two numbers of each example."""
 
+    function = staticmethod(selective.risk_coverage_curve)
     columns = staticmethod(calibration_error.confidence_and_right)
 
     def score(self, first: Tensor, second: Tensor) -> Any:  # noqa: D102
@@ -53,6 +55,7 @@ class Aurc(Examples):
     """``aurc`` of a stream: ``update(probs, targets)``; keeps two numbers of each example."""
 
     higher_is_better = False
+    function = staticmethod(selective.aurc)
     columns = staticmethod(calibration_error.confidence_and_right)
 
     def score(self, first: Tensor, second: Tensor) -> Tensor:  # noqa: D102
@@ -63,6 +66,7 @@ class AucRoc(Examples):
     """``auc_roc`` of a stream: ``update(scores, targets)``; keeps two numbers of each example."""
 
     higher_is_better = True
+    function = staticmethod(ranking.auc_roc)
 
     def columns(self, *arguments: Any) -> tuple[Tensor, ...]:  # noqa: D102
         ranking.cumulative_counts(*arguments)  # so that wrong ones are refused at once
@@ -75,12 +79,16 @@ class AucRoc(Examples):
 class AucPr(AucRoc):
     """``auc_pr`` of a stream: ``update(scores, targets)``; keeps two numbers of each example."""
 
+    function = staticmethod(ranking.auc_pr)
+
     def score(self, first: Tensor, second: Tensor) -> Tensor:  # noqa: D102
         return ranking.auc_pr(first, second)
 
 
 class OodScores(Examples):
     """``ood_scores`` of a stream: ``update(in_scores, out_scores)``, either of them empty if need be."""
+
+    function = staticmethod(ood.ood_scores)
 
     def count(self, *arguments: Any) -> int:  # noqa: D102
         return sum(argument.numel() for argument in arguments)

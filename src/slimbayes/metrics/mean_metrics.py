@@ -52,6 +52,7 @@ class TopKAccuracy(Mean):
     """
 
     higher_is_better = True
+    function = staticmethod(classification.top_k_accuracy)
 
     def __init__(self, k: int = 5, **options: Any) -> None:
         check_count("k", k)

@@ -9,10 +9,8 @@ from torch import Tensor
 __all__ = ["per_member"]
 
 
-def per_member(
-    metric: Callable[..., Tensor], outputs: Tensor | Sequence[Tensor], *targets: Tensor, **options: Any
-) -> Tensor:
-    """Return the metric of each member alone, ``(members,)``.
+def per_member(metric: Callable[..., Any], outputs: Tensor | Sequence[Tensor], *targets: Tensor, **options: Any) -> Any:
+    """Return the metric of each member alone, ``(members,)``; of a curve, the members are each array's first axis.
 
     Args:
         metric: Any of the functions of ``sb.metrics``.
@@ -34,4 +32,7 @@ def per_member(
             f"Expected argument `outputs` to have the members on the first axis of each tensor, but got {lengths} of "
             "them."
         )
-    return torch.stack([metric(*own, *targets, **options) for own in zip(*parts, strict=True)])
+    scores = [metric(*own, *targets, **options) for own in zip(*parts, strict=True)]
+    if isinstance(scores[0], tuple):  # a curve's arrays
+        return type(scores[0])(*map(torch.stack, zip(*scores, strict=True)))
+    return torch.stack(scores)

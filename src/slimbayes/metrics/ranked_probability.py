@@ -38,7 +38,8 @@ def crps(mean: Tensor, std: Tensor | None, targets: Tensor, reduction: str = "me
     mean, std, targets = normal_draws(mean, torch.zeros_like(mean) if std is None else std, targets)
     error = _mean_absolute(targets - mean, std).mean(0)
     spread = _spread(mean, std) if std.any() else _bare_spread(mean)
-    return reduce((error - spread).reshape(len(targets), -1).mean(1), reduction)
+    score = (error - spread).reshape(len(targets), -1).mean(1)
+    return reduce(torch.where(score.isnan(), math.inf, score), reduction)  # both are infinite for infinite draws
 
 
 def _mean_absolute(mean: Tensor, std: Tensor) -> Tensor:

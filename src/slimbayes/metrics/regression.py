@@ -25,10 +25,10 @@ def root_mean_squared_error(predictions: Tensor, targets: Tensor) -> Tensor:
         >>> root_mean_squared_error(torch.tensor([3.0, 2.0]), torch.tensor([0.0, 5.0])).item()
         3.0
     """
-    return squared_error(predictions, targets, "mean").sqrt()
+    return squared_error(predictions, targets).sqrt()
 
 
-def squared_error(predictions: Tensor, targets: Tensor, reduction: str) -> Tensor:
+def squared_error(predictions: Tensor, targets: Tensor, reduction: str = "mean") -> Tensor:
     """Return the squared error, the mean over an example's targets."""
     targets = as_double("targets", targets)
     return reduce(_each((like("predictions", predictions, targets) - targets).square()), reduction)
@@ -125,6 +125,8 @@ def normal_draws(mean: Tensor, std: Tensor, targets: Tensor) -> tuple[Tensor, Te
 
 def _each(values: Tensor) -> Tensor:
     """Return the mean over an example's targets."""
+    if not values.dim():
+        raise ValueError("Expected arguments of shape (batch, *), but got single numbers. Unsqueeze them.")
     return values.reshape(len(values), -1).mean(1)
 
 

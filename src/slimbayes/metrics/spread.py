@@ -20,10 +20,9 @@ def standard_error(values: Sequence[float]) -> float | None:
         >>> standard_error([1.0, 2.0, 3.0])
         0.5773502691896258
     """
-    if not len(values):
+    values = [float(value) for value in values]
+    if not values:
         raise ValueError("Expected argument `values` to hold at least one number, but got none.")
     if not all(math.isfinite(value) for value in values):
-        raise ValueError(
-            f"Expected argument `values` to hold finite numbers, but got {list(values)}. Leave out failed runs."
-        )
+        raise ValueError(f"Expected argument `values` to hold finite numbers, but got {values}. Leave out failed runs.")
     return None if len(values) < 2 else statistics.stdev(values) / math.sqrt(len(values))

@@ -21,6 +21,8 @@ __all__ = [
 class NormalisedDisagreement(Sums):
     """``normalised_disagreement`` of a stream: ``update(member_probs, targets)``."""
 
+    function = staticmethod(diversity.normalised_disagreement)
+
     def __init__(self, **options: Any) -> None:
         super().__init__(2, **options)
 
@@ -41,12 +43,18 @@ class PairwiseDisagreement(Sums):
     """
 
     batch_dim = 1
+    function = staticmethod(diversity.pairwise_disagreement)
 
     def __init__(self, members: int, **options: Any) -> None:
         check_count("members", members, 2)
         super().__init__(members, members, **options)
+        self.members = members
 
     def sums_of(self, member_probs: Tensor) -> Tensor:  # noqa: D102
+        if len(member_probs) != self.members:
+            raise ValueError(
+                f"Expected argument `member_probs` of {self.members} members, but got {len(member_probs)}."
+            )
         return diversity.differing(member_probs)
 
     def result(self) -> Tensor:  # noqa: D102
@@ -79,6 +87,7 @@ class ExpectedCalibrationError(TopLabelBins):
     """
 
     higher_is_better = False
+    function = staticmethod(calibration_error.expected_calibration_error)
 
     def result(self) -> Tensor:  # noqa: D102
         return calibration_error.gap(self.sums)
@@ -91,6 +100,8 @@ class ReliabilityCurve(TopLabelBins):
         bins: Number of bins.
         options: Of ``torchmetrics.Metric``.
     """
+
+    function = staticmethod(calibration_error.reliability_curve)
 
     def result(self) -> calibration_error.Reliability:  # noqa: D102
         return calibration_error.curve(self.sums)
@@ -106,6 +117,7 @@ class ClasswiseCalibrationError(Sums):
     """
 
     higher_is_better = False
+    function = staticmethod(calibration_error.classwise_calibration_error)
 
     def __init__(self, classes: int, bins: int = 15, **options: Any) -> None:
         check_count("classes", classes)

@@ -10,7 +10,7 @@ from slimbayes.report.words import listing
 __all__ = ["cautions"]
 
 #: Methods whose draws of a member are all the same: one is as good as many.
-FIXED = ("deterministic", "batch_ensemble", "deep_ensemble")
+FIXED = ("deterministic", "batch_ensemble", "deep_ensemble", "sgmcmc")
 
 
 def cautions(comparison: Comparison) -> list[str]:

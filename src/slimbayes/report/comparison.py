@@ -1,8 +1,10 @@
 """Evaluations side by side: those of one title are the seeds of one method."""
 
+import itertools
 import json
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Iterable, Sequence
 from functools import cached_property
+from pathlib import PurePath
 from typing import Any, NamedTuple
 
 from slimbayes.evaluation.record import Evaluation
@@ -44,10 +46,13 @@ class Figure(NamedTuple):
 
 
 MISSING = object()
+#: Options that tell data of one kind apart: of tables, arrays, folders of images and UCI sets.
+WHOSE = ("path", "set", "target")
 #: What evaluations must have in common.
 ALIKE: dict[str, Callable[[dict[str, Any]], object]] = {
     "data sets": lambda content: content["data"],
     "tasks": lambda content: [content["task"][key] for key in ("likelihood", "outputs")],
+    "classes": lambda content: content["task"].get("classes"),
     "numbers of examples": lambda content: content["settings"].get("limit"),
     "corruptions": lambda content: content["settings"].get("corruptions"),
 }
@@ -87,39 +92,51 @@ class Comparison:
     def __init__(self, evaluations: Sequence[Evaluation]) -> None:
         if not evaluations:
             raise ValueError("Expected at least one evaluation to report on, but got none.")
-        for what, comparable in ALIKE.items():
-            kinds = {json.dumps(comparable(one.content), sort_keys=True) for one in evaluations}
-            if len(kinds) > 1:
+        for one in evaluations:
+            if not one.samples or not one.result()["clean"]:
                 raise ValueError(
-                    f"Expected runs that can be compared, but their {what} differ: {'; '.join(sorted(kinds))}. "
-                    "Report on them apart, or evaluate them alike."
+                    f"Expected evaluations with results, but that of {_place(one)} has none yet. "
+                    f"Go on with it: slimbayes evaluate {_place(one)}"
                 )
+        contents = [one.content for one in evaluations]
+        for what, comparable in ALIKE.items():
+            _check_alike(what, map(comparable, contents))
+        for key in WHOSE:  # left out, an option has its default, which is not known here
+            given = [value for value in (_whose(content, key) for content in contents) if value is not None]
+            _check_alike(f"data sets, by {key},", given)
         weights = [one.content.get("weights") for one in evaluations]
         for number, digest in enumerate(weights):
             if digest and digest in weights[:number]:
                 first = evaluations[weights.index(digest)]
                 raise ValueError(
-                    f"Expected each run once, but {first.folder} and {evaluations[number].folder} have the same "
+                    f"Expected each run once, but {_place(first)} and {_place(evaluations[number])} have the same "
                     "weights. Leave one out."
                 )
         self.evaluations = list(evaluations)
 
     @cached_property
     def groups(self) -> dict[str, list[Evaluation]]:
-        """Evaluations by title."""
-        configs: dict[str, list[dict[str, object]]] = {}
+        """Evaluations by title, and by configuration where a title stands for several."""
+        kinds: dict[str, list[tuple[dict[str, object], list[Evaluation]]]] = {}
         for one in self.evaluations:
-            config, known = _flat(one.content.get("config") or {}), configs.setdefault(one.title, [])
-            if config not in known:
-                known.append(config)
+            config, known = _flat(one.content.get("config") or {}), kinds.setdefault(one.title, [])
+            for other, group in known:
+                if other == config:
+                    group.append(one)
+                    break
+            else:
+                known.append((config, [one]))
+        named: list[tuple[str, list[Evaluation]]] = []
+        for title, known in kinds.items():
+            words = _differences([config for config, _ in known])
+            named += [
+                (f"{title} ({own})" if own else title, group) for own, (_, group) in zip(words, known, strict=True)
+            ]
+        order = [id(one) for one in self.evaluations]
+        named.sort(key=lambda one: order.index(id(one[1][0])))
         groups: dict[str, list[Evaluation]] = {}
-        for one in self.evaluations:
-            config, known = _flat(one.content.get("config") or {}), configs[one.title]
-            differing = [key for key in config if any(other.get(key, MISSING) != config[key] for other in known)]
-            if len(known) > 1:
-                differing += [key for other in known for key in other if key not in config and key not in differing]
-            words = ", ".join(f"{key.split('.')[-1]}={config.get(key)}" for key in dict.fromkeys(differing))
-            groups.setdefault(f"{one.title} ({words})" if words else one.title, []).append(one)
+        for name, group in named:
+            groups[_unlike(name, groups)] = group
         return groups
 
     def titled(self) -> list[tuple[str, Evaluation]]:
@@ -175,3 +192,50 @@ def _flat(content: object, prefix: str = "") -> dict[str, object]:
     if not isinstance(content, dict):
         return {prefix[:-1]: content}
     return {key: value for name, inner in content.items() for key, value in _flat(inner, f"{prefix}{name}.").items()}
+
+
+def _check_alike(what: str, values: Iterable[object]) -> None:
+    kinds = {json.dumps(value, sort_keys=True) for value in values}
+    if len(kinds) > 1:
+        listed = "; ".join(kind if len(kind) <= 80 else f"{kind[:77]}..." for kind in sorted(kinds))
+        raise ValueError(
+            f"Expected runs that can be compared, but their {what} differ: {listed}. "
+            "Report on them apart, or evaluate them alike."
+        )
+
+
+def _differences(configs: list[dict[str, object]]) -> list[str]:
+    """Return of each configuration what the others have otherwise.
+
+    Example:
+        >>> _differences([{"method.members": 4, "epochs": 9}, {"epochs": 9}])
+        ['members=4', 'members=default']
+    """
+    keys = dict.fromkeys(key for config in configs for key in config)
+    differing = [key for key in keys if any(one.get(key, MISSING) != configs[0].get(key, MISSING) for one in configs)]
+    last = [key.rpartition(".")[2] for key in differing]
+    names = [end if last.count(end) == 1 else key for key, end in zip(differing, last, strict=True)]
+    return [
+        ", ".join(f"{name}={_text(config.get(key, MISSING))}" for key, name in zip(differing, names, strict=True))
+        for config in configs
+    ]
+
+
+def _text(value: object) -> str:
+    return "default" if value is MISSING else value if isinstance(value, str) else json.dumps(value)
+
+
+def _unlike(name: str, taken: Collection[str]) -> str:
+    """Return a name that is not taken: different values may look the same, such as 4 and "4"."""
+    numbered = (name if number == 1 else f"{name} #{number}" for number in itertools.count(1))
+    return next(one for one in numbered if one not in taken)
+
+
+def _whose(content: dict[str, Any], key: str) -> str | None:
+    """Return the value of a data option, of a path its last part: the rest depends on where the run was started."""
+    value = ((content.get("config") or {}).get("data") or {}).get(key)
+    return value if value is None or key != "path" else PurePath(str(value)).name
+
+
+def _place(one: Evaluation) -> str:
+    return str(one.content["name"] if one.folder is None else one.folder)

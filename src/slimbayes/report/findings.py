@@ -61,7 +61,7 @@ def _best(comparison: Comparison, key: str, about: str) -> Finding | None:
     if not known:
         return None
     ranked = sorted(known, key=lambda title: known[title].mean, reverse=bool(column.higher))
-    show = _Shown(column, list(known.values()))
+    show = _Shown(column, list(known.values()), apart=True)
     first = ranked[0]
     if len(ranked) == 1:
         return Finding(about, f"{first} has {show.figure(known[first])}{_interval(comparison, first, key, show)}.")
@@ -115,8 +115,12 @@ def _fall(comparison: Comparison) -> Finding | None:
     text = f"Under corruption {_in_sentence(column)} goes from {show.number(clean)} to {show.number(corrupted)}{whom}"
     if len(pairs) > 1:
         least, most = (choose(change, key=lambda title: abs(change[title])) for choose in (min, max))
-        ends = [f"for {title} ({show.change(change[title])})" for title in (least, most)]
-        text += f"; it changes least {ends[0]} and most {ends[1]}"
+        ends = [show.change(change[title]) for title in (least, most)]
+        text += (
+            f"; it changes by about as much for all ({ends[0]})"
+            if ends[0] == ends[1]
+            else f"; it changes least for {least} ({ends[0]}) and most for {most} ({ends[1]})"
+        )
     return Finding("Robustness", f"{text}.")
 
 
@@ -203,7 +207,7 @@ def _size(comparison: Comparison) -> Finding | None:
     if not larger:
         return None
     each = [f"{ratio:.2f} times ({title})" for title, ratio in sorted(larger.items(), key=lambda item: -item[1])]
-    text = f"Relative to {smallest}, saved models hold {listing(each)} as many numbers"
+    text = f"Numbers in a saved model, relative to {smallest}: {listing(each)}"
     return Finding("Size", text + ("; the others hold about as many." if len(larger) + 1 < len(known) else "."))
 
 
@@ -214,10 +218,10 @@ def _in_sentence(column: Column) -> str:
 class _Shown:
     """Numbers of one column, with the same decimals."""
 
-    def __init__(self, column: Column, figures: list[Figure]) -> None:
+    def __init__(self, column: Column, figures: list[Figure], apart: bool = False) -> None:
         self.unit = "%" if column.percent else ""
         means, errors = [figure.mean for figure in figures], [figure.error for figure in figures]
-        self.decimals = decimals_for(means, self.unit, errors)
+        self.decimals = decimals_for(means, self.unit, errors, apart)
 
     def number(self, value: float) -> str:
         return shown(value * (100 if self.unit else 1), self.decimals) + self.unit

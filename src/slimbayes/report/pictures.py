@@ -126,9 +126,7 @@ def text(raw: tuple[Tensor, ...], preparation: Preparation) -> str | None:
         return None
     words, tokens = _split(preparation.words), raw[0].tolist()
     known = [
-        "[rare]" if token == RARE else words[token - OFFSET - 1]
-        for token in tokens
-        if token == RARE or token > OFFSET
+        "[rare]" if token == RARE else words[token - OFFSET - 1] for token in tokens if token == RARE or token > OFFSET
     ]
     return " ".join([*([] if tokens[0] <= START else ["..."]), *known])
 

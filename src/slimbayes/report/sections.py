@@ -57,7 +57,7 @@ def _facts(comparison: Comparison) -> list[tuple[str, str]]:
     unknown = dict.fromkeys(name for one in comparison.evaluations for name in one.result()["ood"])
     facts = [
         ("Data", first.content["data"]),
-        ("Task", "regression" if comparison.regression else f"{max(2, task['outputs'])} classes"),
+        ("Task", _task(task)),
         ("Test examples", _counts(one.result()["clean"]["examples"] for one in comparison.evaluations)),
         ("Methods", str(len(comparison.titles))),
         ("Seeds each", _span(seeds)),
@@ -70,6 +70,13 @@ def _facts(comparison: Comparison) -> list[tuple[str, str]]:
     if unknown:
         facts.append(("Unknown inputs", listing(list(unknown))))
     return facts
+
+
+def _task(task: dict[str, Any]) -> str:
+    kind, outputs = task["likelihood"], task["outputs"]
+    if kind == "bernoulli" and outputs > 1:
+        return f"{outputs} labels, yes or no"
+    return "regression" if kind == "gaussian" else f"{max(2, outputs)} classes"
 
 
 def _about(comparison: Comparison) -> list[tuple[str, str]]:

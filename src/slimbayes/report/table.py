@@ -105,13 +105,16 @@ def shown(value: float, decimals: int | None) -> str:
     return text.replace("-", "−", 1) if text.startswith("-") else text
 
 
-def decimals_for(values: Iterable[float | None], unit: str = "", errors: Iterable[float | None] = ()) -> int | None:
+def decimals_for(
+    values: Iterable[float | None], unit: str = "", errors: Iterable[float | None] = (), apart: bool = False
+) -> int | None:
     """Return the decimals that show three digits of a column's typical number, one of its typical error if possible.
 
     Args:
         values: The column's numbers.
         unit: "%" if they are shown in per cent.
         errors: Their standard errors; they add at most one decimal.
+        apart: Without errors, add one decimal if different numbers would look the same.
 
     Returns:
         None if that takes too many.
@@ -128,4 +131,6 @@ def decimals_for(values: Iterable[float | None], unit: str = "", errors: Iterabl
     spreads = [scale * error for error in errors if error]
     if spreads:
         digits = max(digits, min(digits + 1, -math.floor(math.log10(median(spreads)))))
+    elif apart and len({round(size, digits) for size in sizes}) < len(set(sizes)):
+        digits += 1  # different numbers should not look the same
     return None if digits > 6 or digits < -6 else max(0, digits)

@@ -79,8 +79,8 @@ def _figures(prediction: Prediction, targets: torch.Tensor) -> torch.Tensor:
     nll = -prediction.log_likelihood(targets)
     if isinstance(prediction.likelihood, Gaussian):
         errors = (prediction.mean.view_as(targets) - targets).square().view(len(nll), -1)
-        each, none = torch.full_like(nll, errors.shape[1]), torch.zeros_like(nll)
-        return torch.stack([nll, errors.mean(1), each, none, none], 1)
+        none = torch.zeros_like(nll)
+        return torch.stack([nll, errors.mean(1), torch.full_like(nll, errors.shape[1]), none, none], 1)
     right = (prediction.label == targets.long()).to(nll.dtype)
     each = right[0].numel()  # labels of one example; all have its NLL, which sums over them
     members_right = (prediction.member_probs.argmax(-1) == targets.long()).to(nll.dtype).mean(0)

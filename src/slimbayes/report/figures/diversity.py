@@ -33,11 +33,12 @@ def diversity(comparison: Comparison) -> Drawing | None:
     if not paths:
         return None
     return _drawing(
+        comparison,
         paths,
         "diversity",
         "Diversity of members",
-        "Disagreement of pairs of members on test data, divided by the members' error rate, against accuracy and NLL. One "
-        "point is one seed. Up is more diverse; right in the first panel and left in the second is better.",
+        "Disagreement of pairs of members on test data, divided by the members' error rate, against accuracy and NLL. "
+        "One point is one seed. Up is more diverse; right in the first panel and left in the second is better.",
     )
 
 
@@ -57,21 +58,26 @@ def diversity_paths(comparison: Comparison) -> Drawing | None:
     if not paths:
         return None
     return _drawing(
+        comparison,
         paths,
         "diversity-paths",
         "Diversity towards the end of training",
-        "Disagreement of pairs of members on validation data, divided by the members' error rate, against accuracy and NLL over "
-        f"the second half of training, at most {LAST} epochs. One line is one seed; the marker is its last epoch.",
+        "Disagreement of pairs of members on validation data, divided by the members' error rate, against accuracy and "
+        f"NLL over the second half of training, at most {LAST} epochs. One line is one seed; the marker is its last "
+        "epoch.",
     )
 
 
-def _drawing(paths: dict[str, list[list[Point]]], key: str, title: str, caption: str) -> Drawing:
+def _drawing(
+    comparison: Comparison, paths: dict[str, list[list[Point]]], key: str, title: str, caption: str
+) -> Drawing:
     single = all(len(path) == 1 for seeds in paths.values() for path in seeds)
-    looks = [series(index)._replace(dash="") if single else series(index) for index in range(len(paths))]
+    looks = [series(comparison.titles.index(name)) for name in paths]
+    looks = [look._replace(dash="") for look in looks] if single else looks
     panels = Panels(2, 2, height=2.4, legend=list(paths), looks=looks, top=0.15)
     table = [["Method", "Seed", "Epoch from the end", "Accuracy", "NLL", "Normalised disagreement"]]
-    for index, (name, seeds) in enumerate(paths.items()):
-        line = {**series(index).line, "markersize": 5.5}
+    for look, (name, seeds) in zip(looks, paths.items(), strict=True):
+        line = {**look.line, "markersize": 5.5}
         for ax, x in zip(panels.axes, ("accuracy", "nll"), strict=True):
             for path in seeds:
                 ax.plot(

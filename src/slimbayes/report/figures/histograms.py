@@ -22,16 +22,17 @@ Shares = dict[str, np.ndarray]
 def entropy_of_errors(comparison: Comparison) -> Drawing | None:
     """Draw the entropy of right and of wrong predictions."""
     records = found(comparison, lambda one: (one.result()["clean"].get("uncertainty") or {}).get("entropy"))
-    panels = {title: shares(seeds, {"right": "right", "wrong": "wrong"}) for title, seeds in records.items()}
-    if not panels:
+    if not records:
         return None
-    gaps = {title: _mean(edges, bins["wrong"]) - _mean(edges, bins["right"]) for title, (edges, bins) in panels.items()}
-    figure, table = _draw(panels)
+    edges = common_edges([one for seeds in records.values() for one in seeds])
+    panels = {title: shares(seeds, {"right": "right", "wrong": "wrong"}, edges) for title, seeds in records.items()}
+    gaps = {title: _mean(edges, bins["wrong"]) - _mean(edges, bins["right"]) for title, bins in panels.items()}
+    figure, table = _draw(panels, edges)
     return Drawing(
         "entropy-of-errors",
         "Entropy of right and wrong predictions",
         "Share of the right predictions (filled) and of the wrong ones (line) by predictive entropy, in nats; "
-        "each adds up to one. Apart is good. Seeds are pooled.",
+        "each adds up to one. Apart is good. Seeds are pooled, and panels share their axes.",
         f"Histograms of entropy, one panel for each of {methods(len(panels))}. "
         f"{extremes(gaps, 'mean entropy of wrong minus that of right predictions', True)}",
         figure,
@@ -43,24 +44,31 @@ def entropy_of_errors(comparison: Comparison) -> Drawing | None:
 def out_of_distribution(comparison: Comparison) -> Drawing | None:
     """Draw the entropy of test examples and of each out-of-distribution set."""
     sets = list(dict.fromkeys(name for one in comparison.evaluations for name in one.result()["ood"]))
-    panels: dict[str, tuple[np.ndarray, Shares]] = {}
-    for name in sets:
-        records = found(comparison, lambda one, name=name: _entropy(one.result()["ood"], name))  # type: ignore[misc]
-        for title, seeds in records.items():
-            edges, bins = shares(seeds, {"in": "test data", "out": name})
-            if title not in panels:
-                panels[title] = edges, bins
-            elif np.array_equal(panels[title][0], edges):
-                panels[title][1][name] = bins[name]
-    if not panels:
+    records = {
+        name: found(comparison, lambda one, name=name: _entropy(one.result()["ood"], name))  # type: ignore[misc]
+        for name in sets
+    }
+    every = [one for titles in records.values() for seeds in titles.values() for one in seeds]
+    if not every:
         return None
-    figure, table = _draw(panels)
+    edges = common_edges(every)
+    panels: dict[str, Shares] = {}
+    for title in comparison.titles:
+        for name in sets:
+            if seeds := records[name].get(title):
+                known = panels.setdefault(title, {})
+                known |= {
+                    key: bins
+                    for key, bins in shares(seeds, {"in": "test data", "out": name}, edges).items()
+                    if key not in known
+                }
+    figure, table = _draw(panels, edges)
     found_scores = {title: _area(comparison, title, sets) for title in panels}
     return Drawing(
         "out-of-distribution",
         "Entropy in and out of distribution",
         "Share of the test examples (filled) and of each out-of-distribution set (lines) by predictive entropy, in "
-        "nats; each adds up to one. Apart is good. Seeds are pooled.",
+        "nats; each adds up to one. Apart is good. Seeds are pooled, and panels share their axes.",
         f"Histograms of entropy on the test data and on {', '.join(sets)}, one panel for each of "
         f"{methods(len(panels))}. {extremes(found_scores, 'mean AUROC of entropy', True)}",
         figure,
@@ -68,28 +76,48 @@ def out_of_distribution(comparison: Comparison) -> Drawing | None:
     )
 
 
-def shares(seeds: list[dict[str, Any]], names: dict[str, str]) -> tuple[np.ndarray, Shares]:
-    """Return edges, and for each new name the share of examples in each bin; seeds with other edges are left out.
+def common_edges(records: list[dict[str, Any]]) -> np.ndarray:
+    """Return edges of bins for histograms whose own edges differ, as many as the first has.
 
     Example:
-        >>> one = {"edges": [0, 1, 2], "in": [3, 1], "out": [0, 0]}
-        >>> shares([one, one], {"in": "test"})[1]
-        {'test': array([0.75, 0.25])}
+        >>> common_edges([{"edges": [0, 1, 2]}, {"edges": [1, 2, 3]}])
+        array([0. , 1.5, 3. ])
     """
-    edges = seeds[0]["edges"]
+    own = [numbers(one["edges"]) for one in records]
+    if all(np.array_equal(edges, own[0]) for edges in own) and own[0][-1] > own[0][0]:
+        return own[0]
+    low, high = min(edges[0] for edges in own), max(edges[-1] for edges in own)
+    return np.linspace(low, high, len(own[0])) if high > low else np.linspace(low - 0.5, high + 0.5, len(own[0]))
+
+
+def shares(seeds: list[dict[str, Any]], names: dict[str, str], edges: np.ndarray) -> Shares:
+    """Return for each new name the share of all seeds' examples in each bin; within their own bins they are even.
+
+    Example:
+        >>> one, other = {"edges": [0, 1, 2], "in": [3, 1]}, {"edges": [1, 2, 3], "in": [2, 2]}
+        >>> shares([one, other], {"in": "test"}, np.array([0.0, 1.5, 3.0]))
+        {'test': array([0.5625, 0.4375])}
+    """
     counts = {
-        new: np.sum([numbers(one[old]) for one in seeds if one["edges"] == edges], 0) for old, new in names.items()
+        new: np.sum([_rebinned(numbers(one[old]), numbers(one["edges"]), edges) for one in seeds], 0)
+        for old, new in names.items()
     }
-    return numbers(edges), {name: count / max(count.sum(), 1) for name, count in counts.items()}
+    return {name: count / max(count.sum(), 1) for name, count in counts.items()}
 
 
-def _draw(histograms: dict[str, tuple[np.ndarray, Shares]]) -> tuple[Any, list[list[str]]]:
-    names = list(dict.fromkeys(name for _, bins in histograms.values() for name in bins))
+def _rebinned(counts: np.ndarray, edges: np.ndarray, wanted: np.ndarray) -> np.ndarray:
+    if np.array_equal(edges, wanted):
+        return counts
+    return np.diff(np.interp(wanted, edges, np.concatenate([[0], np.cumsum(counts)])))
+
+
+def _draw(histograms: dict[str, Shares], edges: np.ndarray) -> tuple[Any, list[list[str]]]:
+    names = list(dict.fromkeys(name for bins in histograms.values() for name in bins))
     looks = [Series(MUTED, "s", "", 0.4)] + [series(index)._replace(marker="") for index in range(len(names) - 1)]
     panels = Panels(len(histograms), height=1.3, legend=names, looks=looks, top=0.28, bottom=0.4, between=0.25)
     table = [["Method", "Entropy from", "to", *names]]
-    top = max(share.max() for _, bins in histograms.values() for share in bins.values())
-    for ax, (title, (edges, bins)) in zip(panels.axes, histograms.items(), strict=True):
+    top = max(share.max() for bins in histograms.values() for share in bins.values())
+    for ax, (title, bins) in zip(panels.axes, histograms.items(), strict=True):
         for name, share in bins.items():
             look = looks[names.index(name)]
             if name == names[0]:

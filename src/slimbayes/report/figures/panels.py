@@ -1,7 +1,6 @@
 """Panels in rows at fixed places, a legend below: no layout engine, which would cost more than the drawing."""
 
 import math
-import textwrap
 from collections.abc import Sequence
 from typing import Any
 
@@ -115,13 +114,14 @@ def _per_row(labels: Sequence[str]) -> int:
 
 
 def short(title: str, letters: int = 30) -> str:
-    """Return a title that fits a panel.
+    """Return a title that fits a panel, without its middle if it is too long.
 
     Example:
-        >>> short("rank-1 normal, four members, both factors", 20)
-        'rank-1 normal, four…'
+        >>> short("rank-1 normal (hidden=[64, 64], members=8)")
+        'rank-1 normal (h…4], members=8)'
     """
     title = " ".join(title.split()).lstrip("_") or title
     if len(title) <= letters:
         return title
-    return textwrap.shorten(title, letters, placeholder="…") if " " in title[:letters] else title[: letters - 1] + "…"
+    head = (letters - 1) // 2  # of names that are alike, the end tells them apart
+    return f"{title[:head]}…{title[len(title) - (letters - 1 - head) :]}"

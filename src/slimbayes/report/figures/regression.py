@@ -22,13 +22,14 @@ def interval_calibration(comparison: Comparison) -> Drawing | None:
     curves = found(comparison, lambda one: one.result()["clean"].get("calibration"))
     if not curves:
         return None
-    panels = Panels(1, height=2.8, legend=list(curves), top=0.15)
+    places = [comparison.titles.index(title) for title in curves]
+    panels = Panels(1, height=2.8, legend=list(curves), looks=list(map(series, places)), top=0.15)
     ax = panels.axes[0]
     ax.plot([0, 1], [0, 1], color=MUTED, linewidth=0.8, linestyle=(0, (2, 2)))
     levels = numbers(next(iter(curves.values()))[0]["level"])
     table = [["Method", *(f"Coverage of {100 * level:.0f}% interval" for level in levels)]]
     gaps = {}
-    for index, (title, seeds) in enumerate(curves.items()):
+    for index, (title, seeds) in zip(places, curves.items(), strict=True):
         mean = mean_over_seeds([resampled(levels, one["level"], one["coverage"]) for one in seeds])
         draw_curve(ax, levels, mean, index, title)
         table.append([title, *map(percent, mean.mean)])

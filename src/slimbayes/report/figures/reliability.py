@@ -26,8 +26,7 @@ def reliability(comparison: Comparison) -> Drawing | None:
     errors = means(comparison, bins, "ece")
     for ax, (title, (edges, confidence, accuracy, share)) in zip(panels.axes, bins.items(), strict=True):
         full = share > 0
-        left, width = edges[:-1][full], np.diff(edges)[full]
-        ax.bar(left, share[full], width, align="edge", color=MUTED, alpha=0.22, linewidth=0)
+        ax.stairs(share, edges, fill=True, color=MUTED, alpha=0.22, linewidth=0)
         ax.plot([0, 1], [0, 1], color=MUTED, linewidth=0.8, linestyle=(0, (2, 2)))
         ax.vlines(confidence[full], confidence[full], accuracy[full], color=series(1).colour, alpha=0.45, linewidth=3)
         ax.plot(confidence[full], accuracy[full], **series(0).line)

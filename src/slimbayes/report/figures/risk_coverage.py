@@ -7,7 +7,7 @@ from slimbayes.report.figures.averages import found, mean_over_seeds, means, num
 from slimbayes.report.figures.curves import draw_curve
 from slimbayes.report.figures.drawing import Drawing
 from slimbayes.report.figures.panels import Panels
-from slimbayes.report.figures.style import styled
+from slimbayes.report.figures.style import series, styled
 from slimbayes.report.figures.words import extremes, methods, percent
 
 __all__ = ["risk_coverage"]
@@ -21,11 +21,13 @@ def risk_coverage(comparison: Comparison) -> Drawing | None:
     curves = found(comparison, lambda one: one.result()["clean"].get("risk_coverage"))
     if not curves:
         return None
-    panels = Panels(1, height=2.6, legend=list(curves), top=0.15)
+    places = [comparison.titles.index(title) for title in curves]
+    panels = Panels(1, height=2.6, legend=list(curves), looks=list(map(series, places)), top=0.15)
     ax = panels.axes[0]
     table = [["Method", *(f"Error at {share}% coverage" for share in _SHOWN)]]
-    for index, (title, seeds) in enumerate(curves.items()):
+    for index, (title, seeds) in zip(places, curves.items(), strict=True):
         coverage = numbers(seeds[0]["coverage"])
+        coverage = coverage[coverage > 0]  # of no examples there is no share of errors
         mean = mean_over_seeds([resampled(coverage, one["coverage"], one["risk"]) for one in seeds])
         draw_curve(ax, coverage, mean, index, title, markers=8)
         table.append([title, *(percent(float(np.interp(share / 100, coverage, mean.mean))) for share in _SHOWN)])

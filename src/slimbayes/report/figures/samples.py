@@ -8,7 +8,7 @@ from slimbayes.report.figures.curves import draw_curve
 from slimbayes.report.figures.drawing import Drawing
 from slimbayes.report.figures.panels import Panels
 from slimbayes.report.figures.shifts import scores
-from slimbayes.report.figures.style import styled
+from slimbayes.report.figures.style import series, styled
 from slimbayes.report.figures.words import extremes, methods, number
 
 __all__ = ["samples_per_member"]
@@ -28,9 +28,11 @@ def samples_per_member(comparison: Comparison) -> Drawing | None:
     shown = [column for column in shown if any(_curve(comparison, title, column, tried[title]) for title in tried)]
     if not shown:
         return None
-    panels = Panels(len(shown), height=1.5, legend=list(tried), top=0.28, bottom=0.45, between=0.25)
+    places = [comparison.titles.index(title) for title in tried]
+    looks = list(map(series, places))
+    panels = Panels(len(shown), height=1.5, legend=list(tried), looks=looks, top=0.28, bottom=0.45, between=0.25)
     for ax, column in zip(panels.axes, shown, strict=True):
-        for index, (title, samples) in enumerate(tried.items()):
+        for index, (title, samples) in zip(places, tried.items(), strict=True):
             if mean := _curve(comparison, title, column, samples):
                 draw_curve(ax, np.log2(samples), mean, index, title, markers=len(samples))
         every = sorted({one for samples in tried.values() for one in samples})

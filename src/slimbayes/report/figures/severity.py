@@ -23,7 +23,8 @@ def severity_curves(comparison: Comparison) -> Drawing | None:
     if not found:
         return None
     titles = [title for title in comparison.titles if any(title in values for values in found.values())]
-    panels = Panels(len(found), height=2.2, legend=titles, top=0.3)
+    looks = [series(comparison.titles.index(title)) for title in titles]
+    panels = Panels(len(found), height=2.2, legend=titles, looks=looks, top=0.3)
     table = [
         ["Method", "Severity", *(f"{score.title} {part}" for score in found for part in ("mean", "std over types"))]
     ]
@@ -39,8 +40,9 @@ def severity_curves(comparison: Comparison) -> Drawing | None:
             points += [(severity, float(cell.mean()), float(cell.std())) for severity, cell in severities.items()]
             at, mean, spread = np.array(points).reshape(-1, 3).T
             dodge = 0.3 * ((index + 0.5) / len(titles) - 0.5)
-            look = series(index)
-            ax.errorbar(at + dodge, mean, FRACTION * spread, elinewidth=0.8, capsize=0, label=title, **look.line)
+            ax.errorbar(
+                at + dodge, mean, FRACTION * spread, elinewidth=0.8, capsize=0, label=title, **looks[index].line
+            )
             for severity, value, std in points:
                 rows.setdefault((title, severity), []).extend([number(value), number(std if severity else None)])
             if score is first:

@@ -9,7 +9,7 @@ from slimbayes.report.figures.averages import Mean, mean_over_seeds
 from slimbayes.report.figures.curves import draw_curve, thinned
 from slimbayes.report.figures.drawing import Drawing
 from slimbayes.report.figures.panels import Panels
-from slimbayes.report.figures.style import styled
+from slimbayes.report.figures.style import series, styled
 from slimbayes.report.figures.words import extremes, methods, number
 
 __all__ = ["training_curves"]
@@ -37,14 +37,14 @@ def training_curves(comparison: Comparison) -> Drawing | None:
         return None
     curves = {key: curves[key] for key in _CURVES if key in curves}
     titles = [title for title in comparison.titles if any(title in lines for lines in curves.values())]
-    panels = Panels(len(curves), 2, height=1.9, legend=titles, top=0.28, bottom=0.45, between=0.25)
+    looks = [series(comparison.titles.index(title)) for title in titles]
+    panels = Panels(len(curves), 2, height=1.9, legend=titles, looks=looks, top=0.28, bottom=0.45, between=0.25)
     table = [["Method", "Epochs", *(f"{part} {_CURVES[one]}" for one in curves for part in ("lowest", "last"))]]
     for ax, (key, lines) in zip(panels.axes, curves.items(), strict=True):
         for title, (epochs, mean) in lines.items():
             keep = thinned(len(epochs))
-            draw_curve(
-                ax, epochs[keep], Mean(mean.mean[keep], mean.error[keep], mean.seeds), titles.index(title), title
-            )
+            shown = Mean(mean.mean[keep], mean.error[keep], mean.seeds)
+            draw_curve(ax, epochs[keep], shown, comparison.titles.index(title), title)
         ax.set_title(_CURVES[key])
         _scale(ax, np.concatenate([mean.mean for _, mean in lines.values()]))
     panels.outer("epoch", "")
@@ -82,9 +82,10 @@ def _lowest_and_last(mean: Mean) -> tuple[float, float]:
 
 
 def _scale(ax: Any, values: np.ndarray) -> None:
-    from matplotlib.ticker import FuncFormatter, LogLocator, NullFormatter
+    from matplotlib.ticker import FuncFormatter, LogLocator, MaxNLocator, NullFormatter
 
-    ax.locator_params(nbins=5)
+    ax.xaxis.set_major_locator(MaxNLocator(5, integer=True))
+    ax.locator_params(axis="y", nbins=5)
     values = values[np.isfinite(values)]
     if values.min() > 0 and values.max() > _WIDE * values.min():
         ax.set_yscale("log")

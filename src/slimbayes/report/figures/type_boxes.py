@@ -25,7 +25,8 @@ def type_boxes(comparison: Comparison) -> Drawing | None:
     if not found or types(comparison) < 3:
         return None
     titles = [title for title in comparison.titles if any(title in values for values in found.values())]
-    panels = Panels(len(found), 1, height=1.65, legend=titles, top=0.3, bottom=0.4, between=0.25)
+    looks = [series(comparison.titles.index(title)) for title in titles]
+    panels = Panels(len(found), 1, height=1.65, legend=titles, looks=looks, top=0.3, bottom=0.4, between=0.25)
     table = [["Score", "Severity", "Method", "Least", "Lower quartile", "Median", "Upper quartile", "Most"]]
     medians: dict[str, float | None] = {}
     first = next(iter(found))
@@ -38,7 +39,7 @@ def type_boxes(comparison: Comparison) -> Drawing | None:
                 continue
             boxes = np.array([np.quantile(cell, _QUANTILES) for cell in cells.values()])
             at = np.array([severities.index(severity) for severity in cells]) + (index + 0.5) * step - 0.4
-            _draw_boxes(ax, at, boxes, 0.8 * step, series(index), title)
+            _draw_boxes(ax, at, boxes, 0.8 * step, looks[index], title)
             if score is first:
                 medians[title] = float(boxes[-1, 2])
             table += [
