@@ -131,3 +131,16 @@ def test_a_folder_that_cannot_be_written_is_told_before_the_work(tmp_path, monke
     subject = replace(point(load_data("iris"), 3), folder=tmp_path)
     with pytest.raises(PermissionError, match="is not writable"):
         evaluate([subject], progress=lambda done, total: pytest.fail("it has begun"))
+
+
+def test_other_sets_are_looked_for_where_the_run_found_its_data(tmp_path, monkeypatch):
+    pillow = pytest.importorskip("PIL.Image")
+    monkeypatch.setenv("SLIMBAYES_DATA", str(tmp_path / "elsewhere"))
+    (tmp_path / "data" / "mine").mkdir(parents=True)
+    for number in range(3):
+        pillow.new("L", (9, 9), 80 * number).save(tmp_path / "data" / "mine" / f"{number}.png")
+    data = {"name": "digits", "folder": str(tmp_path / "data")}
+    config = {"data": data, "net": "mlp", "epochs": 1, "method": "deterministic"}
+    subject = load_subject(fit(config, tmp_path / "run", quiet=True).folder)
+    (found,) = evaluate([subject], Settings(resamples=0, corruptions="none", ood=("mine",)))
+    assert found.result()["ood"]["mine"]["examples"] == 3

@@ -277,6 +277,12 @@ def test_one_number_of_samples_is_no_curve():
     assert samples_per_member(Comparison(made)) is None
 
 
+def test_pairs_without_a_number_are_not_drawn():
+    (one,) = records.classification(1, records.METHODS[4:5], picture_size=0, shown=0)
+    one.result()["clean"]["diversity"]["pairs"] = [[None] * 4] * 4
+    assert member_pairs(Comparison([one])) is None
+
+
 def test_samples_per_member(comparison):
     drawing = samples_per_member(comparison)
     for ax, key in zip(drawing.figure.axes, ("nll", "accuracy", "ece", "cnll", "caccuracy", "cece"), strict=True):

@@ -119,6 +119,30 @@ def test_an_incomplete_evaluation_is_said_to_be_so(tmp_path):
 
 
 @pytest.mark.usefixtures("without_figures")
+@pytest.mark.parametrize(
+    ("data", "config", "expected"),
+    [
+        ("table", {"data": {"name": "table", "path": "some/pets.csv"}}, "alone on pets.csv"),
+        ("uci", {"data": {"name": "uci", "set": "yacht"}}, "alone on yacht"),
+        ("wine", {}, "alone on wine"),
+    ],
+)
+def test_the_heading_names_the_data(tmp_path, data, config, expected):
+    one = minimal()
+    one.content.update(data=data, config=config)
+    assert f"<h1>{expected}</h1>" in page_of([one], tmp_path)
+
+
+@pytest.mark.usefixtures("without_figures")
+def test_labels_are_no_classes(tmp_path):
+    one = minimal()
+    one.content["task"] |= {"likelihood": "bernoulli", "outputs": 3}
+    said = "".join(Outline(page_of([one], tmp_path)).text)
+    assert "3 labels, yes or no" in said
+    assert "3 classes" not in said
+
+
+@pytest.mark.usefixtures("without_figures")
 def test_the_gallery_shows_texts_and_values(tmp_path):
     assert "A film that &lt;b&gt;almost&lt;/b&gt; works" in page_of(bernoulli(), tmp_path)
     said = "".join(Outline(page_of(regression(), tmp_path)).text)

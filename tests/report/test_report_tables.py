@@ -3,6 +3,7 @@
 import csv
 import io
 import math
+import re
 
 import pytest
 from records import METHODS, bernoulli, classification, evil, minimal, regression
@@ -155,6 +156,33 @@ def test_latex_by_hand():
     escaped = r"\textbackslash{}x\{\textasciitilde{}\textasciicircum{}\}\$\#\textless{}"
     assert lines[6].startswith(escaped + " & 5.00")
     assert lines[-2:] == [r"\bottomrule", r"\end{tabular}"]
+
+
+@pytest.mark.parametrize("title", ["[a]", "*", 'say "x"', "\\\\", "{", "}}", "a\nb", "100%", "#1", "~^_$&<>|", "方法"])
+def test_latex_of_any_name_is_balanced(title):
+    """As TeX reads it: no brace, dollar, comment, alignment or paragraph by accident, nor an option of a row's end."""
+    text = as_latex(scores(with_nll({"first": [1.0, 3.0], title: [4.0, 6.0]})))
+    body = text.split("\\midrule\n")[1].split("\\bottomrule")[0]
+    assert not re.search(r"\\\\\s*[\[*]", body)
+    plain = re.sub(r"\\\\|\\[^a-zA-Z]|\\[a-zA-Z]+", "", body)
+    depth = 0
+    for brace in re.findall("[{}]", plain):
+        depth += 1 if brace == "{" else -1
+        assert depth >= 0
+    assert depth == 0
+    assert plain.count("$") % 2 == 0
+    assert not set('%#~^_<>|"') & set(plain)
+    assert [line.count("&") for line in plain.splitlines()] == [3, 3]
+    assert body.count("\\\\\n") == 2
+
+
+def test_csv_of_any_name_comes_back():
+    titles = ['a,"b"', "x\ny", "=1+1", " space ", "方法", "<b>&amp;"]
+    made = with_nll({title: [0.1 * place, 1 / 3] for place, title in enumerate(titles)})
+    rows = list(csv.DictReader(io.StringIO(as_csv(scores(made)), newline="")))
+    assert [row["method"] for row in rows] == titles
+    assert [float(row["nll"]) for row in rows] == [made.figure(title, "nll").mean for title in titles]
+    assert [float(row["nll_se"]) for row in rows] == [made.figure(title, "nll").error for title in titles]
 
 
 def test_markdown_by_hand():

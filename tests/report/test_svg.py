@@ -96,6 +96,13 @@ def test_markup_in_names_is_escaped():
     assert "&lt;script&gt;alert(1)&lt;/script&gt;" in text
 
 
+def test_letters_that_the_font_lacks_are_the_readers():
+    """And no warning, which here would be an error."""
+    made = records.evil()
+    made[0].content["title"] = "方法 🙂"
+    assert "方法 🙂" in themed_svg(risk_coverage(Comparison(made)))
+
+
 def test_numbers_are_rounded_to_a_tenth_of_a_unit():
     from slimbayes.report.svg import _NUMBER, _rounded
 

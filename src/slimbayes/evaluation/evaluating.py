@@ -81,7 +81,7 @@ def evaluate(
     Args:
         subjects: The models.
         settings: What to evaluate on; None for the defaults.
-        data_folder: Where official corrupted files and out-of-distribution sets are.
+        data_folder: Where official corrupted files and out-of-distribution sets are; None for where a run's data are.
         fresh: Begin anew, whatever is stored.
         progress: Called with predictions done and their number.
 
@@ -89,6 +89,7 @@ def evaluate(
         An evaluation for each subject; what it holds does not depend on the other subjects.
     """
     data, settings = _common_data(subjects), settings or Settings()
+    data_folder = data_folder or next((one.data_folder for one in subjects if one.data_folder), None)
     every = conditions(
         data,
         folder=data_folder,

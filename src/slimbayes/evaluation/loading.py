@@ -85,6 +85,7 @@ def load_subject(
         _identity(config),
         training,
         _digest(checkpoint),
+        config.data.folder if data_folder is None else Path(data_folder),
     )
 
 

@@ -39,6 +39,7 @@ class Subject:
         config: What the run was asked for, but for its seed and the like.
         training: Means and validation scores of each epoch.
         digest: Of the weights; an evaluation of other weights is not gone on with.
+        data_folder: Where its data sets are, if that was said.
     """
 
     model: BayesianModel
@@ -50,6 +51,7 @@ class Subject:
     config: dict[str, Any] = field(default_factory=dict)
     training: list[dict[str, Any]] = field(default_factory=list)
     digest: str = ""
+    data_folder: Path | None = None
 
     @property
     def is_point(self) -> bool:
@@ -67,6 +69,7 @@ def title_of(model: BayesianModel) -> str:
 
     Example:
         >>> import slimbayes as sb
+        >>> import torch
         >>> title_of(sb.rank1(torch.nn.Linear(2, 2), family="cauchy"))
         'rank-1 cauchy'
     """

@@ -102,7 +102,7 @@ class Comparison:
         for what, comparable in ALIKE.items():
             _check_alike(what, map(comparable, contents))
         for key in WHOSE:  # left out, an option has its default, which is not known here
-            given = [value for value in (_whose(content, key) for content in contents) if value is not None]
+            given = [value for value in (whose(content, key) for content in contents) if value is not None]
             _check_alike(f"data sets, by {key},", given)
         weights = [one.content.get("weights") for one in evaluations]
         for number, digest in enumerate(weights):
@@ -231,7 +231,7 @@ def _unlike(name: str, taken: Collection[str]) -> str:
     return next(one for one in numbered if one not in taken)
 
 
-def _whose(content: dict[str, Any], key: str) -> str | None:
+def whose(content: dict[str, Any], key: str) -> str | None:
     """Return the value of a data option, of a path its last part: the rest depends on where the run was started."""
     value = ((content.get("config") or {}).get("data") or {}).get(key)
     return value if value is None or key != "path" else PurePath(str(value)).name

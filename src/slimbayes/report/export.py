@@ -21,7 +21,7 @@ _LATEX = str.maketrans(
         "<": r"\textless{}",
         ">": r"\textgreater{}",
         "|": r"\textbar{}",
-        '"': r"\textquotedbl{}",
+        '"': "''",
         "–": "--",
         "−": "$-$",
         "±": r"$\pm$",
@@ -78,11 +78,17 @@ def as_latex(table: Table) -> str:
         r"\toprule",
         " & ".join(head.translate(_LATEX) for head in heads) + r" \\",
         r"\midrule",
-        *(" & ".join(map(_latex_cell, row)) + r" \\" for row in table.rows),
+        *(_latex_row(row) for row in table.rows),
         r"\bottomrule",
         r"\end{tabular}",
     ]
     return "\n".join(lines) + "\n"
+
+
+def _latex_row(cells: Sequence[Cell]) -> str:
+    text = " & ".join(map(_latex_cell, cells))
+    # At its end the row before would take a bracket or a star for its own.
+    return ("{}" if text.startswith(("[", "*")) else "") + text + r" \\"
 
 
 def _latex_cell(cell: Cell) -> str:

@@ -4,7 +4,7 @@ from collections.abc import Iterable
 from typing import Any
 
 from slimbayes.report.cautions import cautions
-from slimbayes.report.comparison import Comparison
+from slimbayes.report.comparison import Comparison, whose
 from slimbayes.report.figures.drawing import Drawing
 from slimbayes.report.findings import few_seeds, findings
 from slimbayes.report.gallery import galleries
@@ -42,9 +42,16 @@ def context(
 
 
 def _heading(comparison: Comparison) -> str:
-    data = comparison.evaluations[0].content["data"]
+    data = _data(comparison)
     titles = comparison.titles
     return f"{titles[0]} on {data}" if len(titles) == 1 else f"{len(titles)} methods on {data}"
+
+
+def _data(comparison: Comparison) -> str:
+    """Return the name of the data, and of those that many share, such as table, the file's or the set's."""
+    contents = [one.content for one in comparison.evaluations]
+    given = (whose(content, key) for key in ("path", "set") for content in contents)
+    return next(filter(None, given), contents[0]["data"])
 
 
 def _facts(comparison: Comparison) -> list[tuple[str, str]]:
@@ -56,7 +63,7 @@ def _facts(comparison: Comparison) -> list[tuple[str, str]]:
     types = {name for name, _ in conditions}
     unknown = dict.fromkeys(name for one in comparison.evaluations for name in one.result()["ood"])
     facts = [
-        ("Data", first.content["data"]),
+        ("Data", _data(comparison)),
         ("Task", _task(task)),
         ("Test examples", _counts(one.result()["clean"]["examples"] for one in comparison.evaluations)),
         ("Methods", str(len(comparison.titles))),

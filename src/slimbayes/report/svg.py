@@ -3,6 +3,7 @@
 import io
 import os
 import re
+import warnings
 from collections.abc import Sequence
 from pathlib import Path
 from xml.etree import ElementTree
@@ -33,7 +34,9 @@ def themed_svg(drawing: Drawing) -> str:
     width in pixels for which it was drawn. The same drawing gives the same text.
     """
     buffer = io.StringIO()
-    with styled(**{"svg.fonttype": "none"}):
+    with styled(**{"svg.fonttype": "none"}), warnings.catch_warnings():
+        # Letters that the font for measuring lacks are in the reader's.
+        warnings.filterwarnings("ignore", r"Glyph \d+ .* missing from font", UserWarning)
         drawing.figure.savefig(buffer, format="svg", metadata=FORMATS["svg"])
     root = ElementTree.fromstring(re.sub(r"<!DOCTYPE[^>]*>", "", buffer.getvalue(), count=1))
     for element in root.iter():

@@ -26,6 +26,9 @@ def member_pairs(comparison: Comparison) -> Drawing | None:
         comparison, lambda one: (one.result()["clean"].get("diversity") or {}).get("pairs")
     ).items():
         matrices = [np.array([numbers(row) for row in one]) for one in seeds]
+        matrices = [one for one in matrices if np.isfinite(_off_diagonal(one)).any()]
+        if not matrices:
+            continue
         pairs[title] = np.mean([one for one in matrices if one.shape == matrices[0].shape], 0)
     if not pairs:
         return None
