@@ -15,7 +15,7 @@ from slimbayes.demo import METHODS, comparison, run
 from slimbayes.demo import choose as choosing
 from slimbayes.demo.contenders import available
 from slimbayes.demo.table import table
-from slimbayes.evaluation.evaluating import Settings
+from slimbayes.evaluation.settings import Settings
 
 ROOT = Path(__file__).parent.parent
 pytestmark = pytest.mark.xdist_group("demo")

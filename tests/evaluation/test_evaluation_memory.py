@@ -9,7 +9,8 @@ import torch
 
 import slimbayes as sb
 from slimbayes.data import load_data
-from slimbayes.evaluation.evaluating import Settings, evaluate
+from slimbayes.evaluation.evaluating import evaluate
+from slimbayes.evaluation.settings import Settings
 from slimbayes.evaluation.subject import Subject
 
 FOLDER = Path(os.environ.get("SLIMBAYES_DATA", "nowhere"))

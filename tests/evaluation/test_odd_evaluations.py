@@ -9,9 +9,10 @@ from scipy import stats
 
 import slimbayes as sb
 from slimbayes.data import load_data
-from slimbayes.evaluation.evaluating import Settings, evaluate
+from slimbayes.evaluation.evaluating import evaluate
 from slimbayes.evaluation.loading import load_subject
 from slimbayes.evaluation.record import Evaluation
+from slimbayes.evaluation.settings import Settings
 from slimbayes.evaluation.subject import Subject
 from slimbayes.likelihoods import get_likelihood
 from slimbayes.seeds import Purpose, mix

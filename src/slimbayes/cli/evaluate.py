@@ -86,9 +86,9 @@ def evaluate(
       slimbayes report runs/* -o report.html
     """
     with errors_of("evaluate"):
-        from slimbayes.evaluation.evaluating import Settings
         from slimbayes.evaluation.evaluating import evaluate as run_evaluation
         from slimbayes.evaluation.loading import find_runs, load_subject
+        from slimbayes.evaluation.settings import Settings
         from slimbayes.training.parsing import parse_config, read_yaml
 
         settings = Settings(

@@ -16,8 +16,9 @@ from slimbayes.data.bundled import load_digits_set
 from slimbayes.data.dataset import ExampleSource
 from slimbayes.demo.contenders import MEMBERS, METHODS, available, make
 from slimbayes.demo.training import DRAWS, finish, train
-from slimbayes.evaluation.evaluating import Settings, evaluate
+from slimbayes.evaluation.evaluating import evaluate
 from slimbayes.evaluation.record import FILE
+from slimbayes.evaluation.settings import Settings
 from slimbayes.evaluation.subject import Subject
 from slimbayes.files import write_json
 from slimbayes.provenance import provenance

@@ -154,7 +154,9 @@ class Run:
         """Remove what no longer holds once the run goes on: its result, and files that a kill left half written."""
         (self.folder / "result.json").unlink(missing_ok=True)
         for path in self.folder.iterdir():
-            if re.fullmatch(r"\.(probe|config\.yaml|run\.json|metrics\.jsonl|result\.json|evaluation\.json)\.\d+", path.name):
+            if re.fullmatch(
+                r"\.(probe|config\.yaml|run\.json|metrics\.jsonl|result\.json|evaluation\.json)\.\d+", path.name
+            ):
                 path.unlink(missing_ok=True)
 
     def cut_metrics(self, epoch: int) -> None:

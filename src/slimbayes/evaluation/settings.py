@@ -1,0 +1,40 @@
+"""What to evaluate on, and how."""
+
+from dataclasses import dataclass
+
+from slimbayes._checks import check_count
+
+__all__ = ["Settings"]
+
+
+@dataclass(frozen=True)
+class Settings:
+    """What to evaluate on, and how.
+
+    Attributes:
+        samples: Numbers of draws of each member; all are read off the draws of the largest.
+        corruptions: ``"auto"``, ``"own"``, ``"official"``, ``"none"``, or names.
+        extra: Add the four further corruptions of images.
+        severities: Of the corruptions.
+        ood: ``"auto"``, ``"none"``, or names of sets.
+        limit: Use the first so many test examples only.
+        seed: Of draws, corruptions and the bootstrap.
+        resamples: Of the bootstrap; 0 for no intervals.
+        batch_size: Examples that go through a network at once; None for what a bounded memory allows.
+        which: The checkpoint that the subjects were loaded from.
+    """
+
+    samples: tuple[int, ...] = (1,)
+    corruptions: str | tuple[str, ...] = "auto"
+    extra: bool = False
+    severities: tuple[int, ...] = (1, 2, 3, 4, 5)
+    ood: str | tuple[str, ...] = "auto"
+    limit: int | None = None
+    seed: int = 0
+    resamples: int = 1000
+    batch_size: int | None = None
+    which: str = "best"
+
+    def __post_init__(self) -> None:
+        for samples in self.samples or (0,):
+            check_count("samples", samples, 1, "Give the draws of each member, such as 1,4,25.")
