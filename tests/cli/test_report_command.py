@@ -76,3 +76,20 @@ def test_errors_say_what_to_do(tmp_path, what):
     assert result.exception is None or isinstance(result.exception, SystemExit)
     for word in words:
         assert word in result.output.replace("\n", "")
+
+
+@pytest.mark.parametrize(
+    ("options", "words"),
+    [
+        (["--input", "x.npy", "--title", "T"], "Expected no --figures and --title with --input"),
+        (["--input", "x.npy", "--figures", "f"], "but got --figures. Leave them out"),
+        (["--row", "0"], "Expected no --row and --samples without --input"),
+        (["--samples", "3", "--row", "x"], "but got --row and --samples"),
+    ],
+)
+def test_options_without_an_effect_are_refused(tmp_path, options, words):
+    run, out = evaluated(tmp_path / "run", "a"), tmp_path / "report.html"
+    result = invoke("report", run, "-o", out, *options)
+    assert result.exit_code == 2
+    assert words in result.output.replace("\n", "")
+    assert not out.exists()

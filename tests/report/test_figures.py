@@ -234,6 +234,14 @@ def test_diversity_has_a_point_for_each_seed(comparison):
     assert len(drawing.table) == 1 + len(several)
 
 
+@pytest.mark.parametrize("draw", [diversity, diversity_paths])
+def test_diversity_names_the_seeds(comparison, draw):
+    made = copy.deepcopy([one for one in comparison.evaluations if one.title == "rank-1 normal"])
+    for one, seed in zip(made, (7, 3), strict=True):
+        one.content["seed"] = seed
+    assert list(dict.fromkeys(row[1] for row in draw(Comparison(made)).table[1:])) == ["7", "3"]
+
+
 def test_diversity_paths_normalise_and_keep_the_second_half(comparison):
     drawing = diversity_paths(comparison)
     several = [one for one in comparison.evaluations if one.content["members"] > 1]
@@ -305,6 +313,17 @@ def test_training_curves(comparison):
     lowest = min(np.mean([[e["train"]["nll"] for e in one.content["training"]] for one in group], 0).min()
                  for group in comparison.groups.values())  # fmt: skip
     assert min(float(row[2]) for row in drawing.table[1:]) == pytest.approx(lowest, rel=1e-2)
+
+
+@pytest.mark.parametrize("epochs", [1, 2, 7])
+def test_epochs_are_whole_numbers(comparison, epochs):
+    one = copy.deepcopy(comparison.evaluations[0])
+    one.content["training"] = one.content["training"][:epochs]
+    for ax in training_curves(Comparison([one])).figure.axes:
+        low, high = ax.get_xlim()
+        shown = [tick for tick in ax.get_xticks() if low <= tick <= high]
+        assert shown
+        assert all(tick == round(tick) for tick in shown)
 
 
 def test_long_training_is_thinned_but_ends_where_it_ends(comparison):

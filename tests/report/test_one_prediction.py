@@ -138,6 +138,24 @@ def test_words_of_extremes():
     assert [share(p) for p in (0.0, 0.001, 0.5, 0.999, 1.0)] == ["0%", "less than 1%", "50%", "more than 99%", "100%"]
 
 
+@pytest.mark.parametrize(
+    ("choices", "words"),
+    [
+        ([1, 1], "Both members say 1."),
+        ([1, 1, 1], "All 3 members say 1."),
+        ([1, 1, 2, 1, 0, 0], "3 of 6 members say 1; 2 say 0 and 1 says 2."),
+        ([*[1] * 3, *range(20, 30)], "3 of 13 members say 1; 1 says 20, 1 says 21, 1 says 22, 1 says 23, 1 says 24, "
+         "1 says 25 and 4 more."),
+    ],
+)  # fmt: skip
+def test_what_members_say_when_classes_are_numbers(choices, words):
+    logits = torch.full((len(choices), 1, 30), -2.0)
+    for member, choice in enumerate(choices):
+        logits[member, 0, choice] = 2.0
+    (part,) = parts_of(Prediction(logits, members=len(choices)), Task("categorical", 30, (4,)))
+    assert dict(part.findings)["Members"] == words
+
+
 # ---------------------------------------------------------------------- pages
 
 

@@ -120,13 +120,15 @@ def test_decimals(values, unit, errors, expected):
     ("values", "errors", "expected"), [([1.801, 1.803], [], 3), ([1.801, 1.801], [], 2), ([1.801, 1.803], [0.1], 2)]
 )
 def test_decimals_that_tell_numbers_apart(values, errors, expected):
-    assert decimals_for(values, "", errors, apart=True) == expected
+    assert decimals_for(values, "", errors, apart=values) == expected
     assert decimals_for(values, "", errors) == 2
 
 
 def test_the_best_of_one_seed_each_does_not_look_like_the_next():
-    cells = column(scores(with_nll({"a": [1.801], "b": [1.803]})), "nll")
-    assert [cell.text for cell in cells] == ["1.801", "1.803"]
+    cells = column(scores(with_nll({"a": [1.801], "b": [1.803], "c": [2.5]})), "nll")
+    assert [cell.text for cell in cells] == ["1.801", "1.803", "2.500"]
+    cells = column(scores(with_nll({"a": [1.8], "b": [2.501], "c": [2.503]})), "nll")
+    assert [cell.text for cell in cells] == ["1.80", "2.50", "2.50"]
 
 
 def test_negative_numbers_have_a_minus_sign():

@@ -28,8 +28,12 @@ def report(
         Path | None,
         typer.Option("--input", help="File or folder as for slimbayes predict: a page for one prediction of one run."),
     ] = None,
-    row: Annotated[str, typer.Option(help="Which example of --input: its number from 0, or its name.")] = "0",
-    samples: Annotated[int, typer.Option(min=0, help="Draws of each member, for --input.")] = 10,
+    row: Annotated[
+        str | None, typer.Option(help="Which example of --input: its number from 0, or its name; the first by default.")
+    ] = None,
+    samples: Annotated[
+        int | None, typer.Option(min=0, help="Draws of each member, for --input; 10 by default.")
+    ] = None,
 ) -> None:
     """Write one page that shows how good one run is, or compares many.
 
@@ -58,8 +62,10 @@ def report(
         check_choice("suffix of --out", out.suffix, (".html", ".htm"))
         check_out(out, "report.html")
         if inputs is not None:
-            _one_prediction(runs, inputs, out, row, samples)
+            _refuse("with --input, as they belong to reports of evaluations", figures=figures, title=title)
+            _one_prediction(runs, inputs, out, "0" if row is None else row, 10 if samples is None else samples)
             return
+        _refuse("without --input, as they belong to the page of one prediction", row=row, samples=samples)
         from slimbayes.report import write_report
         from slimbayes.report.found import find_evaluations
 
@@ -72,6 +78,14 @@ def report(
     typer.echo(f"Report of {len(evaluations)} run{'s' * (len(evaluations) != 1)}: {out}")
     if figures is not None:
         typer.echo(f"Figures and tables: {figures}")
+
+
+def _refuse(when: str, **options: object) -> None:
+    """Raise an error for options that would have no effect."""
+    given = [f"--{name}" for name, value in options.items() if value is not None]
+    if given:
+        every = " and ".join(f"--{name}" for name in options)
+        raise ValueError(f"Expected no {every} {when}, but got {' and '.join(given)}. Leave them out.")
 
 
 def _one_prediction(runs: list[Path], inputs: Path, out: Path, row: str, samples: int) -> None:

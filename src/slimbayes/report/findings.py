@@ -1,6 +1,7 @@
 """What the numbers say, in sentences that claim no more than they can."""
 
 import math
+from collections.abc import Sequence
 from typing import NamedTuple
 
 from slimbayes.report.comparison import COLUMNS, Column, Comparison, Figure
@@ -61,8 +62,8 @@ def _best(comparison: Comparison, key: str, about: str) -> Finding | None:
     if not known:
         return None
     ranked = sorted(known, key=lambda title: known[title].mean, reverse=bool(column.higher))
-    show = _Shown(column, list(known.values()), apart=True)
     first = ranked[0]
+    show = _Shown(column, list(known.values()), [known[title].mean for title in ranked[:2]])
     if len(ranked) == 1:
         return Finding(about, f"{first} has {show.figure(known[first])}{_interval(comparison, first, key, show)}.")
     text = f"{first} is best ({show.figure(known[first])})"
@@ -218,7 +219,7 @@ def _in_sentence(column: Column) -> str:
 class _Shown:
     """Numbers of one column, with the same decimals."""
 
-    def __init__(self, column: Column, figures: list[Figure], apart: bool = False) -> None:
+    def __init__(self, column: Column, figures: list[Figure], apart: Sequence[float] = ()) -> None:
         self.unit = "%" if column.percent else ""
         means, errors = [figure.mean for figure in figures], [figure.error for figure in figures]
         self.decimals = decimals_for(means, self.unit, errors, apart)

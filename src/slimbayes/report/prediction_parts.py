@@ -10,6 +10,7 @@ from torch import Tensor
 from slimbayes.data.dataset import Task
 from slimbayes.prediction import Prediction
 from slimbayes.report.density import Density, density_of
+from slimbayes.report.words import listing
 
 __all__ = ["Bar", "Classes", "Real", "class_name", "parts_of", "share"]
 
@@ -265,11 +266,15 @@ def share(value: float) -> str:
 
 
 def _agreement(label: str, labels: Sequence[str]) -> str:
-    others = sorted({other for other in labels if other != label}, key=labels.index)
+    others = sorted(
+        {other for other in labels if other != label}, key=lambda one: (-labels.count(one), labels.index(one))
+    )
     if not others:
         return f"Both members say {label}." if len(labels) == 2 else f"All {len(labels)} members say {label}."
-    counts = ", ".join(f"{labels.count(other)} {other}" for other in others)
-    return f"{labels.count(label)} of {len(labels)} members say {label}; {counts}."
+    say = [f"{labels.count(other)} say{'s' * (labels.count(other) == 1)} {other}" for other in others]
+    return (
+        f"{labels.count(label)} of {len(labels)} members say{'s' * (labels.count(label) == 1)} {label}; {listing(say)}."
+    )
 
 
 def _whence(model_share: float) -> str:

@@ -106,7 +106,7 @@ def shown(value: float, decimals: int | None) -> str:
 
 
 def decimals_for(
-    values: Iterable[float | None], unit: str = "", errors: Iterable[float | None] = (), apart: bool = False
+    values: Iterable[float | None], unit: str = "", errors: Iterable[float | None] = (), apart: Iterable[float] = ()
 ) -> int | None:
     """Return the decimals that show three digits of a column's typical number, one of its typical error if possible.
 
@@ -114,7 +114,7 @@ def decimals_for(
         values: The column's numbers.
         unit: "%" if they are shown in per cent.
         errors: Their standard errors; they add at most one decimal.
-        apart: Without errors, add one decimal if different numbers would look the same.
+        apart: Numbers that should not look the same unless they are; without errors they add at most one decimal.
 
     Returns:
         None if that takes too many.
@@ -123,7 +123,7 @@ def decimals_for(
         >>> decimals_for([0.0182, 0.0311]), decimals_for([45.2]), decimals_for([0.961], "%"), decimals_for([1e-9])
         (4, 1, 1, None)
     """
-    scale = 100 if unit == "%" else 1
+    scale, apart = 100 if unit == "%" else 1, set(apart)
     sizes = [abs(scale * value) for value in values if value]
     if not sizes:
         return 3
@@ -131,6 +131,6 @@ def decimals_for(
     spreads = [scale * error for error in errors if error]
     if spreads:
         digits = max(digits, min(digits + 1, -math.floor(math.log10(median(spreads)))))
-    elif apart and len({round(size, digits) for size in sizes}) < len(set(sizes)):
-        digits += 1  # different numbers should not look the same
+    elif len({round(scale * value, digits) for value in apart}) < len(set(apart)):
+        digits += 1
     return None if digits > 6 or digits < -6 else max(0, digits)

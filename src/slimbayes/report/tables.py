@@ -146,7 +146,9 @@ def _few(comparison: Comparison) -> list[Column]:
 
 def _cells(figures: Sequence[Figure | None], head: Head, best: Collection[bool] | None = None) -> list[Cell]:
     known = [figure for figure in figures if figure is not None]
-    digits = decimals_for([one.mean for one in known], head.unit, [one.error for one in known], best is not None)
+    means = [one.mean for one in known]
+    first_two = sorted(set(means), reverse=bool(head.higher))[:2] if best else []
+    digits = decimals_for(means, head.unit, [one.error for one in known], first_two)
     return [
         number_cell(figure and figure.mean, digits, head.unit, figure and figure.error, leads)
         for figure, leads in zip(figures, best or [False] * len(figures), strict=True)

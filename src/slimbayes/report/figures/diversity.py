@@ -6,7 +6,7 @@ from slimbayes.report.comparison import Comparison
 from slimbayes.report.figures.drawing import Drawing
 from slimbayes.report.figures.panels import Panels
 from slimbayes.report.figures.style import series, styled
-from slimbayes.report.figures.words import extremes, methods, number
+from slimbayes.report.figures.words import NONE, extremes, methods, number
 
 __all__ = ["LAST", "diversity", "diversity_paths"]
 
@@ -22,14 +22,21 @@ class Point(NamedTuple):
     disagreement: float
 
 
+class Path(NamedTuple):
+    """The points of a run, one or one for each epoch."""
+
+    seed: int | None
+    points: list[Point]
+
+
 @styled()
 def diversity(comparison: Comparison) -> Drawing | None:
     """Draw normalised disagreement on test data against accuracy and NLL, a point for each seed."""
-    paths: dict[str, list[list[Point]]] = {}
+    paths: dict[str, list[Path]] = {}
     for title, one in comparison.titled():
         clean = one.result()["clean"]
         if point := _point(clean["scores"], (clean.get("diversity") or {}).get("normalised_disagreement")):
-            paths.setdefault(title, []).append([point])
+            paths.setdefault(title, []).append(Path(one.content.get("seed"), [point]))
     if not paths:
         return None
     return _drawing(
@@ -45,7 +52,7 @@ def diversity(comparison: Comparison) -> Drawing | None:
 @styled()
 def diversity_paths(comparison: Comparison) -> Drawing | None:
     """Draw normalised disagreement on validation data over the last epochs, a path for each seed."""
-    paths: dict[str, list[list[Point]]] = {}
+    paths: dict[str, list[Path]] = {}
     for title, one in comparison.titled():
         epochs = [epoch["validation"] for epoch in one.content.get("training") or [] if epoch.get("validation")]
         path = [
@@ -54,7 +61,7 @@ def diversity_paths(comparison: Comparison) -> Drawing | None:
             if (point := _point(scores, _normalised(scores)))
         ]
         if len(path) > 1:
-            paths.setdefault(title, []).append(path)
+            paths.setdefault(title, []).append(Path(one.content.get("seed"), path))
     if not paths:
         return None
     return _drawing(
@@ -68,10 +75,8 @@ def diversity_paths(comparison: Comparison) -> Drawing | None:
     )
 
 
-def _drawing(
-    comparison: Comparison, paths: dict[str, list[list[Point]]], key: str, title: str, caption: str
-) -> Drawing:
-    single = all(len(path) == 1 for seeds in paths.values() for path in seeds)
+def _drawing(comparison: Comparison, paths: dict[str, list[Path]], key: str, title: str, caption: str) -> Drawing:
+    single = all(len(path.points) == 1 for seeds in paths.values() for path in seeds)
     looks = [series(comparison.titles.index(name)) for name in paths]
     looks = [look._replace(dash="") for look in looks] if single else looks
     panels = Panels(2, 2, height=2.4, legend=list(paths), looks=looks, top=0.15)
@@ -81,22 +86,22 @@ def _drawing(
         for ax, x in zip(panels.axes, ("accuracy", "nll"), strict=True):
             for path in seeds:
                 ax.plot(
-                    [getattr(point, x) for point in path],
-                    [point.disagreement for point in path],
-                    markevery=[len(path) - 1],
+                    [getattr(point, x) for point in path.points],
+                    [point.disagreement for point in path.points],
+                    markevery=[len(path.points) - 1],
                     **{**line, "linewidth": 0.9},
                 )
         table += [
-            [name, str(seed), str(len(path) - 1 - step), *map(number, point)]
-            for seed, path in enumerate(seeds)
-            for step, point in enumerate(path)
+            [name, NONE if path.seed is None else str(path.seed), str(len(path.points) - 1 - step), *map(number, point)]
+            for path in seeds
+            for step, point in enumerate(path.points)
         ]
     if single:
         table = [row[:2] + row[3:] for row in table]
     panels.ticks(5, 5)
     panels.outer("accuracy", "disagreement / members' error")
     panels.axes[1].set_xlabel("NLL")
-    means = {name: sum(path[-1].disagreement for path in seeds) / len(seeds) for name, seeds in paths.items()}
+    means = {name: sum(path.points[-1].disagreement for path in seeds) / len(seeds) for name, seeds in paths.items()}
     return Drawing(
         key,
         title,

@@ -32,7 +32,7 @@ def entropy_of_errors(comparison: Comparison) -> Drawing | None:
         "entropy-of-errors",
         "Entropy of right and wrong predictions",
         "Share of the right predictions (filled) and of the wrong ones (line) by predictive entropy, in nats; "
-        "each adds up to one. Apart is good. Seeds are pooled, and panels share their axes.",
+        "each adds up to one. Apart is good. Seeds are pooled. Panels share the axis of entropy only.",
         f"Histograms of entropy, one panel for each of {methods(len(panels))}. "
         f"{extremes(gaps, 'mean entropy of wrong minus that of right predictions', True)}",
         figure,
@@ -68,7 +68,7 @@ def out_of_distribution(comparison: Comparison) -> Drawing | None:
         "out-of-distribution",
         "Entropy in and out of distribution",
         "Share of the test examples (filled) and of each out-of-distribution set (lines) by predictive entropy, in "
-        "nats; each adds up to one. Apart is good. Seeds are pooled, and panels share their axes.",
+        "nats; each adds up to one. Apart is good. Seeds are pooled. Panels share the axis of entropy only.",
         f"Histograms of entropy on the test data and on {', '.join(sets)}, one panel for each of "
         f"{methods(len(panels))}. {extremes(found_scores, 'mean AUROC of entropy', True)}",
         figure,
@@ -116,7 +116,6 @@ def _draw(histograms: dict[str, Shares], edges: np.ndarray) -> tuple[Any, list[l
     looks = [Series(MUTED, "s", "", 0.4)] + [series(index)._replace(marker="") for index in range(len(names) - 1)]
     panels = Panels(len(histograms), height=1.3, legend=names, looks=looks, top=0.28, bottom=0.4, between=0.25)
     table = [["Method", "Entropy from", "to", *names]]
-    top = max(share.max() for bins in histograms.values() for share in bins.values())
     for ax, (title, bins) in zip(panels.axes, histograms.items(), strict=True):
         for name, share in bins.items():
             look = looks[names.index(name)]
@@ -124,6 +123,7 @@ def _draw(histograms: dict[str, Shares], edges: np.ndarray) -> tuple[Any, list[l
                 ax.stairs(share, edges, fill=True, color=look.colour, alpha=0.3, linewidth=0)
             else:
                 ax.stairs(share, edges, color=look.colour, linestyle=look.dash, linewidth=1.3)
+        top = max(share.max() for share in bins.values())
         ax.set(xlim=(edges[0], edges[-1]), ylim=(0, 1.05 * top or 1), title=short(title))
         table += [
             [title, number(low), number(high), *(percent(bins[name][bar]) if name in bins else "" for name in names)]

@@ -118,7 +118,7 @@ def short(title: str, letters: int = 30) -> str:
 
     Example:
         >>> short("rank-1 normal (hidden=[64, 64], members=8)")
-        'rank-1 normal (h…4], members=8)'
+        'rank-1 normal …64], members=8)'
     """
     title = " ".join(title.split()).lstrip("_") or title
     if len(title) <= letters:

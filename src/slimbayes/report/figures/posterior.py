@@ -29,6 +29,8 @@ _FULL = 0.99
 @styled()
 def spectra(comparison: Comparison) -> Drawing | None:
     """Draw the share of variance per singular value, one line a layer: means and standard deviations side by side."""
+    from matplotlib.ticker import MaxNLocator
+
     methods = _first_of_each(comparison, "spectra")
     if not methods:
         return None
@@ -54,7 +56,8 @@ def spectra(comparison: Comparison) -> Drawing | None:
                     firsts[title] = min(firsts.get(title) or 1.0, float(share[0]))
             ax.set(ylim=(0, 1.03), title=f"{short(title, 24)}: {'means' if kind == 'mean' else 'std'}")
             ax.set_yticks((0, 0.5, 1))
-    panels.ticks(5, 3)
+    for ax in panels.axes:
+        ax.xaxis.set_major_locator(MaxNLocator(5, integer=True, min_n_ticks=1))
     panels.outer("singular value", "share of variance")
     shading = "" if named else f" Each of {len(layers)} layers is a line, the deeper the stronger."
     return Drawing(

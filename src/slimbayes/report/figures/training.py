@@ -84,7 +84,7 @@ def _lowest_and_last(mean: Mean) -> tuple[float, float]:
 def _scale(ax: Any, values: np.ndarray) -> None:
     from matplotlib.ticker import FuncFormatter, LogLocator, MaxNLocator, NullFormatter
 
-    ax.xaxis.set_major_locator(MaxNLocator(5, integer=True))
+    ax.xaxis.set_major_locator(MaxNLocator(5, integer=True, min_n_ticks=1))
     ax.locator_params(axis="y", nbins=5)
     values = values[np.isfinite(values)]
     if values.min() > 0 and values.max() > _WIDE * values.min():
