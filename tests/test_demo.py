@@ -153,6 +153,7 @@ def test_command_line(tmp_path):
 @pytest.mark.parametrize(
     ("arguments", "words"),
     [
+        (["--epochs", "2"], ["`epochs`", "at least 3", "2", "swag, subspace"]),
         (["--methods", "rank2"], ["`methods`", "'rank2'", "'rank1'"]),
         (["--out", "/proc/none/demo.json"], ["/proc/none"]),
         (["--out", "/tmp"], ["--out /tmp is a folder", "/tmp/demo.json"]),

@@ -223,9 +223,7 @@ def test_several_models_share_their_blocks_and_keep_their_scores(subject, found,
         "p",
     )
     fetched, fetch = [], work.Condition.fetch
-    monkeypatch.setattr(
-        work.Condition, "fetch", lambda self, rows: fetched.append(self.name) or fetch(self, rows)
-    )
+    monkeypatch.setattr(work.Condition, "fetch", lambda self, rows: fetched.append(self.name) or fetch(self, rows))
     both = evaluate([replace(subject, folder=None), plain], QUICK)
     assert both[0].content["results"] == found.content["results"]
     assert fetched == ["clean", "noise", "noise", "blur", "blur", "photos"]

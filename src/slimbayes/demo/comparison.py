@@ -26,6 +26,8 @@ from slimbayes.provenance import provenance
 __all__ = ["run"]
 
 SCORES = ("nll", "accuracy", "ece")
+#: Methods that need two snapshots, which are taken in the second half of training.
+COLLECTING, ENOUGH_EPOCHS = ("swag", "subspace"), 3
 SLOWEST = ("rank1_cauchy", "rank1", "batch_ensemble", "sgmcmc_factors")
 
 
@@ -100,6 +102,11 @@ def run(
         check_choice("methods", method, METHODS)
         if method not in available():
             raise ImportError(f"The method {method} needs laplace-torch: pip install laplace-torch")
+    if epochs < ENOUGH_EPOCHS and (short := [method for method in methods if method in COLLECTING]):
+        raise ValueError(
+            f"Expected argument `epochs` to be at least {ENOUGH_EPOCHS}, but got {epochs}: {', '.join(short)} cannot "
+            "do with fewer. Train longer, or leave these methods out."
+        )
     chosen = {method: METHODS[method][1] for method in methods} | (options or {})
     jobs = [
         (method, chosen[method], seed, epochs, part, _place(folder, method, seed))
