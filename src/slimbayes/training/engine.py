@@ -51,7 +51,7 @@ def fit(
         >>> with tempfile.TemporaryDirectory() as folder:
         ...     run = fit({"data": "digits", "net": {"name": "mlp", "hidden": [32]}, "epochs": 2}, folder, quiet=True)
         ...     run.result["epochs"], sorted(run.result["test"])
-        (2, ['accuracy', 'ece', 'nll'])
+        (2, ['accuracy', 'disagreement', 'ece', 'member_accuracy', 'nll'])
     """
     config = as_config(config)
     check_network(config.net)  # before data are loaded, which may take minutes
