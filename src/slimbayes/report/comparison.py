@@ -55,6 +55,8 @@ ALIKE: dict[str, Callable[[dict[str, Any]], object]] = {
     "classes": lambda content: content["task"].get("classes"),
     "numbers of examples": lambda content: content["settings"].get("limit"),
     "corruptions": lambda content: content["settings"].get("corruptions"),
+    "types of corruption": lambda content: content["settings"].get("types"),
+    "severities": lambda content: content["settings"].get("severities"),
 }
 
 #: In the order of the papers' tables, then what else there is.

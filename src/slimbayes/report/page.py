@@ -12,7 +12,7 @@ try:
 except ImportError as error:
     raise ImportError(f'Reports need {error.name}: pip install "slimbayes[report]"') from error
 
-__all__ = ["render"]
+__all__ = ["Markup", "render"]
 
 
 def render(template: str, **context: Any) -> str:

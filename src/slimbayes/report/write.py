@@ -4,14 +4,12 @@ import os
 from collections.abc import Sequence
 from pathlib import Path
 
-from markupsafe import Markup
-
 from slimbayes.evaluation.record import Evaluation
 from slimbayes.files import replacing
 from slimbayes.report.comparison import Comparison
 from slimbayes.report.export import write_table
 from slimbayes.report.figures import drawings
-from slimbayes.report.page import render
+from slimbayes.report.page import Markup, render
 from slimbayes.report.sections import context
 from slimbayes.report.svg import save, themed_svg
 from slimbayes.report.tables import main_tables
