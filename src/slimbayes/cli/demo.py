@@ -24,7 +24,7 @@ def demo(
         ),
     ] = "",
     seeds: Annotated[int, typer.Option(min=1, help="Runs of each method.")] = 2,
-    epochs: Annotated[int, typer.Option(min=1, help="Passes over the training digits.")] = 20,
+    epochs: Annotated[int, typer.Option(min=1, help="Passes over the training digits.")] = 15,
     workers: Annotated[
         int | None, typer.Option(min=1, help="Processes side by side, one thread each; all cores if not given.")
     ] = None,
