@@ -9,7 +9,7 @@ from slimbayes.analysis.figures import new_axes
 from slimbayes.analysis.matrices import posterior_matrices
 from slimbayes.model import BayesianModel
 
-__all__ = ["ExplainedVariance", "explained_variance", "plot_explained_variance"]
+__all__ = ["ExplainedVariance", "explained_variance", "plot_explained_variance", "variance_shares"]
 
 
 class ExplainedVariance(NamedTuple):
@@ -45,12 +45,13 @@ def explained_variance(model: BayesianModel) -> dict[str, ExplainedVariance]:
         (True, True)
     """
     return {
-        name: ExplainedVariance(*(_shares(matrix) for matrix in matrices))
+        name: ExplainedVariance(*(variance_shares(matrix) for matrix in matrices))
         for name, matrices in posterior_matrices(model).items()
     }
 
 
-def _shares(matrix: np.ndarray) -> np.ndarray:
+def variance_shares(matrix: np.ndarray) -> np.ndarray:
+    """Return the share of each singular value, in falling order."""
     squares = np.linalg.svd(matrix, compute_uv=False) ** 2
     total = squares.sum()
     return squares / total if total else squares

@@ -2,12 +2,12 @@
 
 from typing import Any
 
-import numpy as np
 import torch
 import torch.nn.functional as F
 
 from slimbayes.analysis.low_rank import truncated_svd
 from slimbayes.analysis.matrices import posterior_matrices, posterior_parts
+from slimbayes.analysis.spectrum import variance_shares
 from slimbayes.model import BayesianModel
 
 __all__ = ["posterior"]
@@ -25,27 +25,22 @@ def posterior(model: BayesianModel) -> dict[str, Any] | None:
     Example:
         >>> import slimbayes as sb
         >>> found = posterior(sb.k_tied(torch.nn.Linear(20, 10), k=1))
-        >>> found["spectra"][0]["std"][0], np.shape(found["heat_maps"][0]["sigma"])
-        (1.0, (20, 10))
+        >>> found["spectra"][0]["std"][0], found["heat_maps"][0]["shape"]
+        (1.0, [20, 10])
     """
     if not any(part.scale.any() for part in posterior_parts(model)):
         return None
     spectra: list[dict[str, Any]] = []
     heat_maps: list[dict[str, Any]] = []
     for name, matrices in list(posterior_matrices(model).items())[:LAYERS]:
-        spectra.append({"layer": name, "mean": _shares(matrices.mean), "std": _shares(matrices.scale)})
+        mean, std = ([_short(share) for share in variance_shares(matrix)[:VALUES]] for matrix in matrices)
+        spectra.append({"layer": name, "mean": mean, "std": std})
         if len(heat_maps) < MAPS and min(matrices.scale.shape) > 1:
             sigma = torch.from_numpy(matrices.scale)
             maps = {"sigma": sigma, **{f"rank{k}": truncated_svd(sigma, k).clamp(min=0) for k in (1, 2)}}
             small = {key: _shrunk(values) for key, values in maps.items()}
             heat_maps.append({"layer": name, "shape": list(sigma.shape), **small})
     return {"spectra": spectra, "heat_maps": heat_maps}
-
-
-def _shares(matrix: np.ndarray) -> list[float]:
-    squares = np.linalg.svd(matrix, compute_uv=False) ** 2
-    total = squares.sum()
-    return [_short(value) for value in (squares / total if total else squares)[:VALUES]]
 
 
 def _shrunk(matrix: torch.Tensor) -> list[list[float]]:
