@@ -83,3 +83,13 @@ def test_the_document_shows_the_stored_summary_and_claims_what_holds(low_rank_mn
         for kind in ("layer", "median"):
             ratios = {method: row["snr"][layer][kind]["mean"] for method, row in gradients.items()}
             assert all(ratios[f"{k}-tied"] > 10 * ratios["mean_field"] for k in (1, 2, 3))
+
+
+def test_the_document_says_how_fast_corruptions_were():
+    stored = json.loads((ROOT / "experiments" / "results" / "corruption-speed.json").read_text())
+    rates = stored["images_per_second"]
+    slowest = min(rates, key=rates.get)
+    page = (ROOT / "docs" / "corruptions.md").read_text()
+    assert f"{stored['common']:,.0f} images a second over the 15 common types" in page
+    assert f"{rates[slowest]:,.0f} of the slowest\n(`{slowest}`)" in page
+    assert "dirty" not in stored["commit"]
