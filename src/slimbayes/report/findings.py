@@ -207,7 +207,7 @@ def _size(comparison: Comparison) -> Finding | None:
     larger = {title: size / known[smallest] for title, size in known.items() if size >= 1.005 * known[smallest]}
     if not larger:
         return None
-    each = [f"{ratio:.2f} times ({title})" for title, ratio in sorted(larger.items(), key=lambda item: -item[1])]
+    each = [f"{ratio:.3g} times ({title})" for title, ratio in sorted(larger.items(), key=lambda item: -item[1])]
     text = f"Numbers in a saved model, relative to {smallest}: {listing(each)}"
     return Finding("Size", text + ("; the others hold about as many." if len(larger) + 1 < len(known) else "."))
 
