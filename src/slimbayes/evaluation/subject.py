@@ -1,6 +1,7 @@
 """What is evaluated: a model with the data set that it belongs to."""
 
 from dataclasses import dataclass, field
+from functools import cached_property
 from pathlib import Path
 from typing import Any
 
@@ -53,7 +54,7 @@ class Subject:
     digest: str = ""
     data_folder: Path | None = None
 
-    @property
+    @cached_property  # asked for with every block, and some laws are large
     def is_point(self) -> bool:
         """Whether all draws of a member are alike."""
         return not any(part.scale.any() for part in self.model.stochastic())
