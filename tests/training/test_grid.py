@@ -23,7 +23,7 @@ from slimbayes.training.grid_file import read_grid
 from slimbayes.training.grid_table import GridTable
 
 BASE = {"data": "digits", "net": {"name": "mlp", "hidden": [8]}, "method": "deterministic", "epochs": 2}
-LONG = {"base": {**BASE, "epochs": 30, "batch_size": 16}, "methods": ["deterministic", "batch_ensemble"]}
+LONG = {"base": {**BASE, "epochs": 90, "batch_size": 16}, "methods": ["deterministic", "batch_ensemble"]}
 PARTS = ("validation", "test")
 CALL = "import sys; from slimbayes.training.grid import run_grid; run_grid(sys.argv[1], sys.argv[2], workers=2)"
 

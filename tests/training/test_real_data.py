@@ -48,5 +48,6 @@ def test_a_short_run(name, method, tmp_path, monkeypatch):
     epochs = [line for line in run.metrics if "train" in line]
     if (name, method) != ("imdb", "sgmcmc"):  # a chain moves as SGD does, which takes an LSTM nowhere in 16 steps
         assert epochs[1]["train"]["loss"] < epochs[0]["train"]["loss"]
-    assert set(run.result["test"]) == {"nll", "accuracy", "ece"}
+    several = {"disagreement", "member_accuracy"} if run.model().members > 1 else set()
+    assert set(run.result["test"]) == {"nll", "accuracy", "ece"} | several
     assert run.model().method == method
