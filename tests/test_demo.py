@@ -95,6 +95,7 @@ def test_results_say_where_they_come_from(results):
         "seeds": 2,
         "epochs": 1,
         "part": "test",
+        "severities": [1, 2, 3, 4, 5],
         "workers": 1,
     }
     assert results["versions"]["torch"] == torch.__version__
@@ -153,6 +154,8 @@ def test_command_line(tmp_path):
 @pytest.mark.parametrize(
     ("arguments", "words"),
     [
+        (["--severities", "6"], ["severities", "6"]),
+        (["--severities", "x"], ["--severities", "'x'"]),
         (["--epochs", "2"], ["`epochs`", "at least 3", "2", "swag, subspace"]),
         (["--methods", "rank2"], ["`methods`", "'rank2'", "'rank1'"]),
         (["--out", "/proc/none/demo.json"], ["/proc/none"]),

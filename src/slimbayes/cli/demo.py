@@ -8,7 +8,7 @@ from typing import Annotated
 import typer
 
 from slimbayes.cli.errors import errors_of
-from slimbayes.cli.output import check_out, progress_bar
+from slimbayes.cli.output import check_out, numbers, progress_bar
 from slimbayes.files import write_json
 
 __all__ = ["demo"]
@@ -25,6 +25,7 @@ def demo(
     ] = "",
     seeds: Annotated[int, typer.Option(min=1, help="Runs of each method.")] = 2,
     epochs: Annotated[int, typer.Option(min=1, help="Passes over the training digits.")] = 15,
+    severities: Annotated[str, typer.Option(help="Of the corruptions, 1 to 5, separated by commas.")] = "1,3,5",
     workers: Annotated[
         int | None, typer.Option(min=1, help="Processes side by side, one thread each; all cores if not given.")
     ] = None,
@@ -50,7 +51,15 @@ def demo(
         progress = progress_bar("training", "run")
         chosen = methods.split(",") if methods else None
         folder = out.with_suffix("")
-        results = run(chosen, seeds, epochs, workers=workers or os.cpu_count() or 1, progress=progress, folder=folder)
+        results = run(
+            chosen,
+            seeds,
+            epochs,
+            workers=workers or os.cpu_count() or 1,
+            progress=progress,
+            folder=folder,
+            severities=numbers("--severities", severities),
+        )
         write_json(out, results)
         evaluations = [Evaluation.read(folder / f"{one['method']}-seed{one['seed']}") for one in results["results"]]
         report = write_report(evaluations, folder / "report.html", title="Handwritten digits, clean and corrupted")

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from slimbayes.cli.errors import errors_of
-from slimbayes.cli.output import progress_bar
+from slimbayes.cli.output import numbers, progress_bar
 from slimbayes.cli.predict import Which
 from slimbayes.text_table import aligned
 
@@ -92,10 +92,10 @@ def evaluate(
         from slimbayes.training.parsing import parse_config, read_yaml
 
         settings = Settings(
-            samples=_numbers("--samples", samples),
+            samples=numbers("--samples", samples),
             corruptions=_names(corruptions, ("auto", "own", "official", "none")),
             extra=extra,
-            severities=_numbers("--severities", severities),
+            severities=numbers("--severities", severities),
             ood=_names(ood, ("auto", "none")),
             limit=limit,
             seed=seed,
@@ -125,13 +125,6 @@ def evaluate(
     typer.echo(json.dumps([one.content for one in found], indent=2) if as_json else _table(found))
     for one in found:
         typer.echo(f"All scores: {one.folder}/evaluation.json", err=True)
-
-
-def _numbers(option: str, text: str) -> tuple[int, ...]:
-    try:
-        return tuple(sorted({int(word) for word in text.split(",")}))
-    except ValueError as error:
-        raise ValueError(f"Expected {option} to be numbers separated by commas, but got {text!r}.") from error
 
 
 def _names(text: str, words: tuple[str, ...]) -> str | tuple[str, ...]:

@@ -1,4 +1,4 @@
-"""Where commands write and how they show progress."""
+"""What commands share: where they write, how they show progress, lists of numbers."""
 
 import os
 import sys
@@ -7,7 +7,7 @@ from pathlib import Path
 
 from tqdm import tqdm
 
-__all__ = ["check_out", "progress_bar"]
+__all__ = ["check_out", "numbers", "progress_bar"]
 
 
 def check_out(out: Path, example: str) -> None:
@@ -31,3 +31,11 @@ def progress_bar(doing: str, unit: str) -> Callable[[int, int], None]:
             bar.close()
 
     return report
+
+
+def numbers(option: str, text: str) -> tuple[int, ...]:
+    """Return the numbers of an option such as ``1,4,25``, each once, ascending."""
+    try:
+        return tuple(sorted({int(word) for word in text.split(",")}))
+    except ValueError as error:
+        raise ValueError(f"Expected {option} to be numbers separated by commas, but got {text!r}.") from error

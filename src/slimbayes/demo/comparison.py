@@ -22,17 +22,25 @@ from slimbayes.evaluation.settings import Settings
 from slimbayes.evaluation.subject import Subject
 from slimbayes.files import write_json
 from slimbayes.provenance import provenance
+from slimbayes.shifts.base import check_severity
 
 __all__ = ["run"]
 
 SCORES = ("nll", "accuracy", "ece")
+SEVERITIES = (1, 2, 3, 4, 5)
 #: Methods that need two snapshots, which are taken in the second half of training.
 COLLECTING, ENOUGH_EPOCHS = ("swag", "subspace"), 3
 SLOWEST = ("rank1_cauchy", "rank1", "batch_ensemble", "sgmcmc_factors")
 
 
 def one_run(
-    method: str, options: dict[str, Any], seed: int, epochs: int, part: str, folder: Path | None = None
+    method: str,
+    options: dict[str, Any],
+    seed: int,
+    epochs: int,
+    part: str,
+    folder: Path | None = None,
+    severities: Sequence[int] = SEVERITIES,
 ) -> dict[str, Any]:
     """Train one method with one seed, on one thread, and score it; the whole evaluation goes into the folder."""
     torch.set_num_threads(1)
@@ -47,7 +55,7 @@ def one_run(
         data = replace(data, test=data.validation)
     subject = Subject(model.eval(), data, f"{method}-seed{seed}", METHODS[method][0], seed, training=history)
     samples = 1 if subject.is_point else DRAWS // model.members
-    settings = Settings(samples=(samples,), ood=("photos",), resamples=200)
+    settings = Settings(samples=(samples,), severities=tuple(severities), ood=("photos",), resamples=200)
     (found,) = evaluate([subject], settings)
     if folder is not None:
         write_json(folder / FILE, found.content)
@@ -77,6 +85,7 @@ def run(
     workers: int = 1,
     progress: Callable[[int, int], None] = lambda done, total: None,
     folder: Path | None = None,
+    severities: Sequence[int] = SEVERITIES,
 ) -> dict[str, Any]:
     """Train and score methods on the digits.
 
@@ -89,6 +98,7 @@ def run(
         workers: Processes to run side by side.
         progress: Called with the runs done and the runs in all.
         folder: Where each run gets a folder with its whole evaluation, for a report; None for none.
+        severities: Of the corruptions.
 
     Returns:
         JSON values: the settings, provenance, and one result for each method and seed.
@@ -97,6 +107,8 @@ def run(
     check_count("epochs", epochs)
     check_count("workers", workers)
     check_choice("part", part, ("test", "validation"))
+    for severity in severities:
+        check_severity("severities", severity)
     methods = available() if methods is None else methods
     for method in methods:
         check_choice("methods", method, METHODS)
@@ -109,7 +121,7 @@ def run(
         )
     chosen = {method: METHODS[method][1] for method in methods} | (options or {})
     jobs = [
-        (method, chosen[method], seed, epochs, part, _place(folder, method, seed))
+        (method, chosen[method], seed, epochs, part, _place(folder, method, seed), severities)
         for method in methods
         for seed in range(seeds)
     ]
@@ -127,6 +139,7 @@ def run(
         "seeds": seeds,
         "epochs": epochs,
         "part": part,
+        "severities": list(severities),
         "workers": workers,
     }
     return {"settings": settings, **provenance(), "results": results}

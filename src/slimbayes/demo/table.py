@@ -50,9 +50,10 @@ def table(results: dict[str, Any], markdown: bool = False) -> str:
         rows.append([*row, f"{runs[0]['stored_numbers']:,}", f"{seconds:.1f}"])
     if markdown:
         return as_markdown(rows)
-    seeds = results["settings"]["seeds"]
+    seeds, severities = results["settings"]["seeds"], results["settings"].get("severities", range(1, 6))
     note = (
-        f"Handwritten digits, {results['settings']['part']} part; c: mean over 5 corruptions at 5 severities; "
+        f"Handwritten digits, {results['settings']['part']} part; c: mean over 5 corruptions at severities "
+        f"{', '.join(map(str, severities))}; "
         f"{seeds} seed{'s' if seeds > 1 else ''}, ± standard error; * best; seconds of training."
     )
     return f"{aligned(rows)}\n{note}"
