@@ -1,8 +1,9 @@
 """The demo's one table, for people: mean and standard error over seeds, the best in each column marked."""
 
-import math
+from statistics import mean
 from typing import Any
 
+from slimbayes.metrics.spread import standard_error
 from slimbayes.text_table import aligned, as_markdown
 
 __all__ = ["table"]
@@ -15,14 +16,6 @@ COLUMNS = [
     ("c-accuracy", "corrupted", "accuracy", 3, max),
     ("cECE", "corrupted", "ece", 3, min),
 ]
-
-
-def _mean_and_error(values: list[float]) -> tuple[float, float]:
-    mean = sum(values) / len(values)
-    if len(values) < 2:
-        return mean, math.nan
-    variance = sum((value - mean) ** 2 for value in values) / (len(values) - 1)
-    return mean, math.sqrt(variance / len(values))
 
 
 def table(results: dict[str, Any], markdown: bool = False) -> str:
@@ -43,9 +36,9 @@ def table(results: dict[str, Any], markdown: bool = False) -> str:
     rows = [["method", *(column[0] for column in COLUMNS), "stored numbers", "seconds"]]
     for title, runs in by_title.items():
         row = [title]
-        for i, (mean, error) in enumerate(cells[title]):
-            text = f"{mean:.3f}" + ("" if math.isnan(error) else f" ± {error:.3f}")
-            row.append(text + (" *" if mean == best[i] and len(by_title) > 1 else ""))
+        for i, (value, error) in enumerate(cells[title]):
+            text = f"{value:.3f}" + ("" if error is None else f" ± {error:.3f}")
+            row.append(text + (" *" if value == best[i] and len(by_title) > 1 else ""))
         seconds = sum(run["seconds"] for run in runs) / len(runs)
         rows.append([*row, f"{runs[0]['stored_numbers']:,}", f"{seconds:.1f}"])
     if markdown:
@@ -57,3 +50,7 @@ def table(results: dict[str, Any], markdown: bool = False) -> str:
         f"{seeds} seed{'s' if seeds > 1 else ''}, ± standard error; * best; seconds of training."
     )
     return f"{aligned(rows)}\n{note}"
+
+
+def _mean_and_error(values: list[float]) -> tuple[float, float | None]:
+    return mean(values), standard_error(values)

@@ -9,6 +9,7 @@ from accelerate.utils import gather_object
 
 from slimbayes.data.dataset import DataSet, ExampleSource
 from slimbayes.likelihoods import Gaussian
+from slimbayes.metrics.binary import from_confidence
 from slimbayes.metrics.calibration_error import expected_calibration_error
 from slimbayes.model import BayesianModel
 from slimbayes.prediction import Prediction
@@ -65,10 +66,7 @@ def evaluate(
     confidence, right = first, second
     if not confidence.isfinite().all():  # the caller is to see it in the NLL, not to hear of it from the ECE
         return {"nll": math.nan, "accuracy": math.nan, "ece": math.nan}
-    # As two classes, the likelier of which is right or wrong, the calibration error is the same.
-    ece = expected_calibration_error(
-        torch.stack([confidence, torch.zeros_like(confidence)], 1), right.logical_not().long()
-    )
+    ece = expected_calibration_error(*from_confidence(confidence, right))
     scores = {"nll": nll.mean().item(), "accuracy": right.mean().item(), "ece": ece.item()}
     names = ("disagreement", "member_accuracy") if model.members > 1 else ()
     return scores | {name: column.mean().item() for name, column in zip(names, diverse, strict=False)}
