@@ -50,6 +50,22 @@ def test_categorical_equals_cross_entropy(case: str) -> None:
     torch.testing.assert_close(found, expected, rtol=1e-10, atol=1e-10)
 
 
+@pytest.mark.parametrize("classes", [1, 2, 15, 16, 17])
+@pytest.mark.parametrize("class_dim", [-1, 2])
+def test_short_and_long_rows_of_classes_equal_log_softmax(classes: int, class_dim: int) -> None:
+    shape = (DRAWS, BATCH, 4, classes) if class_dim < 0 else (DRAWS, BATCH, classes, 4)
+    outputs = (30 * logits(*shape)).requires_grad_()
+    targets = labels(BATCH, 4) % classes
+    found = sb.Categorical(class_dim).class_log_probs(outputs)
+    expected = outputs.log_softmax(class_dim).movedim(class_dim, -1)
+    assert found.is_contiguous()
+    torch.testing.assert_close(found, expected, rtol=1e-12, atol=1e-12)
+    loss = sb.Categorical(class_dim).log_prob(outputs, targets).sum()
+    one_hot = F.one_hot(targets, classes).movedim(-1, class_dim if class_dim < 0 else class_dim - 1)
+    (slope,) = torch.autograd.grad(loss, outputs)
+    torch.testing.assert_close(slope, one_hot - outputs.detach().softmax(class_dim), rtol=1e-10, atol=1e-12)
+
+
 @pytest.mark.parametrize("case", CATEGORICAL)
 def test_probability_targets_equal_cross_entropy(case: str) -> None:
     shape, _, class_dim = CATEGORICAL[case]

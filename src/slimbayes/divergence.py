@@ -1,6 +1,8 @@
 """The KL divergence between any two laws that we use."""
 
 import math
+from collections.abc import Callable
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -81,6 +83,27 @@ def _kl_cauchy_normal(q: td.Cauchy, p: td.Normal) -> Tensor:
     return torch.full_like(q.loc + p.loc, math.inf)
 
 
+def _kl_normal_normal(q: td.Normal | td.LogNormal, p: td.Normal | td.LogNormal) -> Tensor:
+    squared_distance = ((q.loc - p.loc) / p.scale).square()
+    ratio = (q.scale / p.scale).square()
+    return 0.5 * (ratio + squared_distance - 1 - ratio.log())
+
+
+def _kl_cauchy_cauchy(q: td.Cauchy, p: td.Cauchy) -> Tensor:
+    return (((p.scale + q.scale).square() + (p.loc - q.loc).square()) / (4 * p.scale * q.scale)).log()
+
+
+#: Those of our families' pairs with a closed form. How torch looks them up cannot be traced.
+COMPILED_FORMS: dict[Any, Callable[[Any, Any], Tensor]] = {
+    (td.Normal, td.Normal): _kl_normal_normal,
+    (td.LogNormal, td.LogNormal): _kl_normal_normal,
+    (td.LogNormal, td.Normal): _kl_log_normal_normal,
+    (td.Cauchy, td.Cauchy): _kl_cauchy_cauchy,
+    (td.Cauchy, td.Normal): _kl_cauchy_normal,
+    (td.StudentT, td.Normal): _kl_student_t_normal,
+}
+
+
 def _full_precision(q: td.Distribution) -> td.Distribution:
     """Return ``q`` with half-precision parameters in float32, where its KL has digits left."""
     parameters = {name: getattr(q, name) for name in q.arg_constraints}
@@ -120,8 +143,10 @@ def kl_divergence(
     if isinstance(p, Delta):
         return torch.full(torch.broadcast_shapes(q.batch_shape, p.batch_shape), math.inf).to(p.loc)
     q = _full_precision(q)
+    closed_form = COMPILED_FORMS.get((type(q), type(p))) if torch.compiler.is_compiling() else td.kl_divergence
     try:
-        return td.kl_divergence(q, p)
+        if closed_form is not None:
+            return closed_form(q, p)
     except NotImplementedError:
         pass
     if isinstance(q, (td.Normal, td.LogNormal)):

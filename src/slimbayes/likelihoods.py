@@ -13,6 +13,9 @@ from slimbayes.priors import inverse_softplus, softplus_scale
 
 __all__ = ["LIKELIHOODS", "Bernoulli", "Categorical", "Gaussian", "Likelihood", "get_likelihood", "mixture"]
 
+#: Classes from which on torch's CPU kernel takes several of a row at once. Below, it is several rows that must be.
+LONG_ROWS = 16
+
 
 def mixture(log_likelihoods: Tensor) -> Tensor:
     r"""Return :math:`\log \frac1D \sum_d \exp \ell_d` over the first axis (Eq. 14), stably."""
@@ -58,12 +61,18 @@ def _check_shape(targets: Tensor, shape: torch.Size, remedy: str) -> None:
         )
 
 
+def _known_within(targets: Tensor, low: int, high: int) -> bool:
+    """Tell whether all targets are known to lie from ``low`` to ``high``; a value that is being traced is not known."""
+    return not torch.compiler.is_compiling() and bool(_within(targets, low, high).all())
+
+
+def _within(targets: Tensor, low: int, high: int) -> Tensor:
+    return (targets >= low) & (targets <= high)  # and so NaN is wrong
+
+
 def _check_range(targets: Tensor, low: int, high: int, remedy: str) -> None:
-    if torch.compiler.is_compiling():
-        return  # a value cannot be looked at while tracing
-    right = (targets >= low) & (targets <= high)  # and so NaN is wrong
-    if not right.all():
-        wrong = targets[~right][0].item()
+    if not (torch.compiler.is_compiling() or _known_within(targets, low, high)):
+        wrong = targets[~_within(targets, low, high)][0].item()
         raise ValueError(f"Expected argument `targets` to lie from {low} to {high}, but got {wrong}. {remedy}")
 
 
@@ -98,11 +107,17 @@ class Categorical(Likelihood):
 
     def class_log_probs(self, outputs: Tensor) -> Tensor:
         """Return log-probabilities with the classes last."""
+        return self._log_probs(outputs).contiguous()
+
+    def _log_probs(self, outputs: Tensor) -> Tensor:
+        """Return log-probabilities with the classes last, in whatever layout is quick to make."""
         if outputs.dim() < 3:
             raise ValueError(
                 f"Expected outputs of shape (draws, batch, *, classes), but got {tuple(outputs.shape)}. Pass model(x); "
                 "one logit for yes or no is likelihood='bernoulli'."
             )
+        if outputs.device.type == "cpu" and outputs.shape[self.class_dim] < LONG_ROWS:
+            return outputs.movedim(self.class_dim, 0).contiguous().log_softmax(0).movedim(0, -1)
         return outputs.movedim(self.class_dim, -1).log_softmax(-1)
 
     def _pick(self, log_probs: Tensor, targets: Tensor) -> Tensor:
@@ -118,18 +133,24 @@ class Categorical(Likelihood):
             log_probs.shape[1:-1],
             "Outputs are (draws, batch, *, classes): pass model(x). One-hot targets: .float().",
         )
-        keep = targets != self.ignore_index
-        index = targets.where(keep, 0).long()
-        remedy = f"Check the labels, or give the network an output for each class. To ignore some: {self.ignore_index}."
-        _check_range(index, 0, log_probs.shape[-1] - 1, remedy)
-        picked = log_probs.gather(-1, index.expand(log_probs.shape[:-1]).unsqueeze(-1)).squeeze(-1)
-        return _per_example(picked.where(keep, 0.0))
+        classes = log_probs.shape[-1]
+        keep: Tensor | None = None
+        if 0 <= self.ignore_index < classes or not _known_within(targets, 0, classes - 1):
+            keep = targets != self.ignore_index
+            targets = targets.where(keep, 0)
+            remedy = (
+                f"Check the labels, or give the network an output for each class. To ignore some: {self.ignore_index}."
+            )
+            _check_range(targets, 0, classes - 1, remedy)
+        index = targets.long().expand(log_probs.shape[:-1]).unsqueeze(-1)
+        picked = log_probs.gather(-1, index).squeeze(-1)
+        return _per_example(picked if keep is None else picked.where(keep, 0.0))
 
     def log_prob(self, outputs: Tensor, targets: Tensor) -> Tensor:  # noqa: D102
-        return self._pick(self.class_log_probs(outputs), targets)
+        return self._pick(self._log_probs(outputs), targets)
 
     def log_prob_of_mean(self, outputs: Tensor, targets: Tensor) -> Tensor:  # noqa: D102
-        return self._pick(mixture(self.class_log_probs(outputs)).unsqueeze(0), targets).squeeze(0)
+        return self._pick(mixture(self._log_probs(outputs)).unsqueeze(0), targets).squeeze(0)
 
     def spec(self) -> dict[str, Any]:  # noqa: D102
         return {"name": self.name, "class_dim": self.class_dim, "ignore_index": self.ignore_index}

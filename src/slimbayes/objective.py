@@ -1,8 +1,11 @@
 """The variational objective (Eq. 2), per example."""
 
+import math
 from collections.abc import Callable
+from contextlib import suppress
 from typing import Any, NamedTuple
 
+import torch
 from torch import Tensor
 from torch.nn.modules.loss import _Loss
 from torch.nn.parallel import DistributedDataParallel
@@ -26,7 +29,7 @@ class Terms(NamedTuple):
     Attributes:
         nll: Negative log-likelihood, mean over the batch.
         kl: KL of all members, not yet divided by ``num_data``.
-        beta: The KL's weight at this step.
+        beta: The KL's weight at this step; of compiled code, as a tensor.
         loss: ``nll + beta * kl / num_data``; where members share nothing, as in a deep ensemble, and the objective
             is the average, ``members * nll + ...``: each gets the gradient that it would get alone.
     """
@@ -53,6 +56,8 @@ class ELBO:
     ========================  ==================================================================  =======
 
     :math:`-\log p(W)` is weight decay: the papers' l2 is ``weight_decay = 2 * l2`` in ``model.param_groups``.
+
+    ``torch.compile`` takes ``elbo(model(x), y)`` as one graph, whatever the schedule; call ``elbo.step()`` outside.
 
     Args:
         model: The model; wrapped in ``DistributedDataParallel`` or compiled is fine. It is given the likelihood,
@@ -95,6 +100,7 @@ class ELBO:
         self.model: BayesianModel = wrappers[-1]
         self.num_data, self.objective, self.member_kl = num_data, objective, member_kl
         self.schedule = beta
+        self._traced_beta = torch.zeros((), dtype=torch.float64)
         self.steps = 0
         self.likelihood: Likelihood | LogLikelihood
         if isinstance(likelihood, _Loss):
@@ -127,6 +133,18 @@ class ELBO:
         return new
 
     @property
+    def steps(self) -> int:
+        """Optimiser steps so far, which decide where a schedule is."""
+        return self._steps
+
+    @steps.setter
+    def steps(self, steps: int) -> None:
+        self._steps = steps
+        self._traced_beta.fill_(math.nan)
+        with suppress(Exception):  # a schedule may end with the last step, and is asked once more after it
+            self._traced_beta.fill_(self.beta)
+
+    @property
     def beta(self) -> float:
         """The KL's weight at this step."""
         return float(self.schedule(self.steps)) if callable(self.schedule) else float(self.schedule)
@@ -137,6 +155,11 @@ class ELBO:
 
     def log_likelihood(self, outputs: Any, targets: Any) -> Tensor:
         """Return each example's log-likelihood in the form of ``objective``, ``(batch,)``."""
+        values = self._log_likelihoods(outputs, targets)
+        return values if values.dim() == 1 else values.mean(0)
+
+    def _log_likelihoods(self, outputs: Any, targets: Any) -> Tensor:
+        """Return ``(batch,)``, or ``(draws, batch)`` with its mean over draws still to be taken."""
         batch_dim = self.model.sampling.batch_dim
         log_prob = self.likelihood
         if isinstance(self.likelihood, Likelihood):
@@ -159,7 +182,7 @@ class ELBO:
                 f"{f' = {tuple(outputs.shape[:2])}' if known else ''}, but got {tuple(values.shape)}. Sum over what "
                 "belongs to one example, and do not average over the batch or the draws."
             )
-        return mixture(values) if self.objective == "mixture" else values.mean(0)
+        return mixture(values) if self.objective == "mixture" else values
 
     def terms(self, outputs: Any, targets: Any) -> Terms:
         """Return the parts of the objective.
@@ -168,16 +191,20 @@ class ELBO:
             outputs: ``model(x)``, draws first.
             targets: The batch's targets, without the draws' axis.
         """
-        nll = -self.log_likelihood(outputs, targets).mean()
+        nll = -self._log_likelihoods(outputs, targets).mean()
         kl = self.model.kl(self.member_kl)
-        beta = self.beta
+        # Compiled code would be bound to a number.
+        beta: Any = self._traced_beta if torch.compiler.is_compiling() else self.beta
         return Terms(nll, kl, beta, self.loss(nll, kl, beta))
 
-    def loss(self, nll: Tensor, kl: Tensor, beta: float) -> Tensor:
+    def loss(self, nll: Tensor, kl: Tensor, beta: float | Tensor) -> Tensor:
         """Put the terms together."""
-        # The mean over draws gives each member a share of the gradient; one that trains alone is to have all of it.
-        alone = self.model.independent and self.objective == "average"
-        return nll * (self.model.members if alone else 1) + beta / self.num_data * kl
+        if self.model.independent and self.objective == "average":
+            # The mean over draws gives each member a share of the gradient; one that trains alone is to have all of it.
+            nll = nll * self.model.members
+        if isinstance(beta, Tensor):
+            return nll + (beta / self.num_data).to(kl) * kl
+        return torch.add(nll, kl, alpha=beta / self.num_data)
 
     def __call__(self, outputs: Any, targets: Any) -> Tensor:
         """Return the loss."""
