@@ -53,7 +53,7 @@ def predict_draws(
             batch_size = max(1, rows // (members * each))
         random = next(model.stochastic(), None) is not None
         shared = noise == "shared" and samples > 0 and random
-        if shared:  # the draws of Gaussian weights are whole networks
+        if shared and each > 1:  # the draws of Gaussian weights are whole networks
             each = min(each, max(1, max_memory // _bytes_per_sample(model)))
         by_samples = []
         for start in range(0, max(samples, 1), each):
@@ -72,6 +72,8 @@ def _bytes_per_sample(model: BayesianModel) -> int:
 
 def _in_chunks(model: BayesianModel, args: Any, kwargs: Any, size: int, batch_size: int, how: dict[str, Any]) -> Any:
     """Run the model on a few examples at a time."""
+    if batch_size >= size:
+        return model(*args, **how, **kwargs)
     batch_dim = model.sampling.batch_dim
     lengths = [min(batch_size, size - begin) for begin in range(0, size, batch_size)]
     outputs, end = [], 0
@@ -80,12 +82,13 @@ def _in_chunks(model: BayesianModel, args: Any, kwargs: Any, size: int, batch_si
             begin, end = end, end + length
             some_args, some_kwargs = tree.narrow((args, kwargs), begin, end, size, batch_dim)
             outputs.append(model(*some_args, **how, **some_kwargs))
-    return outputs[0] if len(outputs) == 1 else _join(outputs, lengths, axes)
+    return _join(outputs, lengths, axes)
 
 
 def _check_no_nan(inputs: Any) -> None:
     for x in tree.tensors(inputs):
-        if x.is_floating_point() and x.isnan().any():
+        # If a term is not a number the sum is none, and takes less time. Infinities of both signs do that, too.
+        if x.is_floating_point() and x.sum().isnan() and x.isnan().any():
             place = tuple(int(i) for i in x.isnan().nonzero()[0])
             raise ValueError(
                 f"Expected the input of `predict` to have no NaN, but got {int(x.isnan().sum())} of them, the first at "
@@ -96,13 +99,14 @@ def _check_no_nan(inputs: Any) -> None:
 @contextmanager
 def evaluating(model: nn.Module) -> Iterator[None]:
     """Put a model into evaluation mode for a while, and every module back into its own."""
-    modes = {module: module.training for module in model.modules()}
-    model.eval()
+    trained = [module for module in model.modules() if module.training]
+    if trained:
+        model.eval()
     try:
         yield
     finally:
-        for module, training in modes.items():
-            module.training = training
+        for module in trained:
+            module.training = True
 
 
 class _Answered(Exception):  # noqa: N818
@@ -112,8 +116,12 @@ class _Answered(Exception):  # noqa: N818
 def _bytes_per_row(model: BayesianModel, args: Any, kwargs: Any, size: int) -> int:
     """Estimate a row's memory: four times the largest output of any module, from one example.
 
-    A layer holds its input, a perturbed copy, its output and perhaps a skip connection at once.
+    A layer holds its input, a perturbed copy, its output and perhaps a skip connection at once. Inputs of the same
+    shapes as the last ones need no new estimate.
     """
+    shapes = [(x.shape, x.dtype) for x in tree.tensors((args, kwargs))]
+    if model.probed is not None and model.probed[0] == shapes:
+        return model.probed[1]
     largest = [1]
 
     def note(module: nn.Module, inputs: Any, output: Any) -> None:
@@ -132,7 +140,9 @@ def _bytes_per_row(model: BayesianModel, args: Any, kwargs: Any, size: int) -> i
         for hook in hooks:
             hook.remove()
     # Whole networks see one member's rows at a time.
-    return 4 * largest[0] if model.independent else -(-4 * largest[0] // model.members)
+    estimate = 4 * largest[0] if model.independent else -(-4 * largest[0] // model.members)
+    model.probed = (shapes, estimate)
+    return estimate
 
 
 @contextmanager

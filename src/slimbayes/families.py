@@ -45,6 +45,8 @@ class Family(ABC):
     name: ClassVar[str]
     #: Values are positive (log-normal, half-Cauchy) rather than real.
     positive: ClassVar[bool] = False
+    #: A draw is ``loc + scale * noise``, and minus the noise has the noise's law.
+    symmetric: ClassVar[bool] = False
     #: Draws differ from each other; False for a point mass.
     random: ClassVar[bool] = True
     #: May be a posterior; False for laws that only serve as priors.
@@ -97,6 +99,7 @@ class Normal(Family):
     """N(loc, scale^2)."""
 
     name: ClassVar[str] = "normal"
+    symmetric: ClassVar[bool] = True
     rho_jitter: ClassVar[float] = 0.1
 
     def noise(  # noqa: D102
@@ -116,6 +119,7 @@ class LogNormal(Normal):
     """exp(N(loc, scale^2)): positive factors (appendix C.1); ``loc`` and ``scale`` live in log space."""
 
     name: ClassVar[str] = "log_normal"
+    symmetric: ClassVar[bool] = False
     positive: ClassVar[bool] = True
 
     def transform(self, loc: Tensor, scale: Tensor, noise: Tensor) -> Tensor:  # noqa: D102
@@ -141,6 +145,7 @@ class Cauchy(Family):
     """Cauchy(loc, scale), drawn as loc + scale tan(pi (u - 1/2))."""
 
     name: ClassVar[str] = "cauchy"
+    symmetric: ClassVar[bool] = True
 
     def noise(  # noqa: D102
         self, shape: tuple[int, ...], like: Tensor, generator: Generator | None = None
@@ -164,6 +169,7 @@ class StudentT(Family):
 
     df: float = 3.0
     name: ClassVar[str] = "student_t"
+    symmetric: ClassVar[bool] = True
 
     def __post_init__(self) -> None:
         check_number("df", self.df, low=0.0, remedy="Small values have heavy tails; 1 is the Cauchy law.")
@@ -206,6 +212,7 @@ class HalfCauchy(Cauchy):
     """|Cauchy(0, scale)|, a prior for positive factors; it starts at zero whatever ``loc`` is."""
 
     name: ClassVar[str] = "half_cauchy"
+    symmetric: ClassVar[bool] = False
     positive: ClassVar[bool] = True
     posterior: ClassVar[bool] = False
 

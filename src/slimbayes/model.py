@@ -19,6 +19,8 @@ from slimbayes._checks import check_choice, check_count
 from slimbayes.checking import check_rows
 from slimbayes.chunks import MAX_MEMORY, predict_draws
 from slimbayes.layers.base import BayesianLayer, Collects, Stochastic, share_sampling
+from slimbayes.layers.factor import Factor, alike, draw_together, hold_together
+from slimbayes.layers.factor_kl import divergences
 from slimbayes.layers.networks import Networks
 from slimbayes.layers.refreshed_law import RefreshedLaw
 from slimbayes.layers.statistics import refresh_statistics
@@ -26,7 +28,6 @@ from slimbayes.layers.transformer import close_fast_paths, undo_patches
 from slimbayes.likelihoods import Likelihood, get_likelihood
 from slimbayes.methods.conversion import Conversion, copy_of, replace
 from slimbayes.prediction import Prediction
-from slimbayes.priors import Prior
 from slimbayes.sampling import NOISES, Sampling, check_sampling, generator_for
 from slimbayes.summary import Summary
 
@@ -71,8 +72,12 @@ class BayesianModel(nn.Module):
             if isinstance(module, (BayesianLayer, Stochastic)):
                 module.name = name
         share_sampling(self.net, self.sampling)
+        # As the network was when it was converted: one that is added later draws for itself.
+        self._factors = [module for module in self.net.modules() if type(module) is Factor and module.random]
         self.patches = close_fast_paths(self.net)
         self._checked = False
+        #: Shapes of the inputs that were predicted last, and a row's memory with them.
+        self.probed: tuple[Any, int] | None = None
         self._warn_of_shadowed_arguments()
         if options["freeze_base"]:
             added = set(map(id, self.added_parameters()))
@@ -97,7 +102,7 @@ class BayesianModel(nn.Module):
             *args: The network's inputs, tensors in any nest. Tensors whose batch axis has the batch's size
                 are repeated for each draw; others are shared. ``sb.BatchAxis`` settles doubts.
             samples: Draws of each member; 0 for each member at its location.
-            noise: ``"example"`` or ``"shared"``; None for the model's own.
+            noise: ``"example"``, ``"shared"`` or ``"independent"``, see ``sb.rank1``; None for the model's own.
             generator: Source of randomness; None for torch's global one.
             draw: Values from ``model.draw``, instead of new ones.
             **kwargs: The network's keyword arguments.
@@ -144,11 +149,20 @@ class BayesianModel(nn.Module):
         first = not self._checked and not torch.compiler.is_compiling()
         called: set[str] | None = set() if first else None
         with self.sampling.during(samples, noise, rows, generator, draw, called):
+            if noise != "shared" and draw is None and samples > 0:
+                self._draw_together(rows, generator)
             output = self.net(*args, **kwargs)
         if called is not None:
             self._checked = True
             self._warn_if_bypassed(called)
         return output
+
+    def _draw_together(self, rows: int, generator: Generator | None) -> None:
+        """Draw what many factors need with few calls; a factor that finds nothing draws for itself."""
+        assert self.sampling.drawn is not None
+        for factors in alike([factor for factor in self._factors if factor.flips(rows)]):
+            drawn = draw_together(factors, rows, generator)
+            self.sampling.drawn.update(zip((factor.name for factor in factors), drawn, strict=True))
 
     @staticmethod
     def _tiled(copies: int) -> Any:
@@ -211,10 +225,19 @@ class BayesianModel(nn.Module):
             return {ANY: torch.zeros(self.members * samples, device=self.device)}
         # Sample by sample, so that the first few of many are the same draws as a few alone.
         with self._dealing():
-            each = [{part.name: part.hold(self.members, 1, generator) for part in parts} for _ in range(samples)]
+            each = [self._draw_once(parts, generator) for _ in range(samples)]
         if samples == 1:
             return each[0]
         return {part.name: torch.stack([one[part.name] for one in each], 1).flatten(0, 1) for part in parts}
+
+    def _draw_once(self, parts: list[Stochastic], generator: Generator | None) -> dict[str, Tensor]:
+        drawn: dict[str, Tensor] = {}
+        for factors in alike([part for part in parts if type(part) is Factor]):
+            drawn.update(zip((factor.name for factor in factors), hold_together(factors, generator), strict=True))
+        for part in parts:
+            if part.name not in drawn:
+                drawn[part.name] = part.hold(self.members, 1, generator)
+        return drawn
 
     def _dealing(self) -> AbstractContextManager[None]:
         law = self.net.law if isinstance(self.net, Networks) else None
@@ -238,15 +261,9 @@ class BayesianModel(nn.Module):
                 mixture, by convexity of the KL). Parts that the members share count once either way.
         """
         check_choice("member_kl", member_kl, ("sum", "mean"))
-        terms: list[Tensor] = []
-        for module in self.net.modules():
-            if isinstance(module, Stochastic):
-                divergence = module.kl()
-                if divergence.dim():
-                    divergence = divergence.mean() if member_kl == "mean" else divergence.sum()
-                terms.append(divergence)
-            elif isinstance(module, Prior) and (penalty := module.penalty()) is not None:
-                terms.append(penalty)
+        mean = member_kl == "mean"
+        found = divergences(self.net.modules())
+        terms = [total / members if mean and members > 1 else total for total, members in found]
         return sum(terms[1:], terms[0]) if terms else torch.zeros((), device=self.device)
 
     @property

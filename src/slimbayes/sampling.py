@@ -17,7 +17,7 @@ from slimbayes._checks import check_choice, check_count
 
 __all__ = ["NOISES", "Sampling", "generator_for"]
 
-NOISES = ("example", "shared")
+NOISES = ("example", "shared", "independent")
 
 
 @dataclass
@@ -26,7 +26,9 @@ class Sampling:
 
     Attributes:
         samples: Draws per member; 0 asks for each member's location.
-        noise: ``"example"``: each row has its own draw. ``"shared"``: one draw per member and sample.
+        noise: ``"example"``: each row has its own draw. Where that takes many numbers, rank-1 factors of a few rows
+            share the magnitudes of their noise, see ``layers.flips``; ``"independent"``: never. ``"shared"``: one
+            draw per member and sample.
         rows: Rows the model made (members * samples * batch); None for a layer used on its own.
         batch_dim: Axis of the rows in inputs of three or more dimensions.
         generator: Source of randomness; None for torch's global one.
@@ -43,7 +45,7 @@ class Sampling:
     batch_dim: int = 0
     generator: Generator | None = None
     held: dict[str, Tensor] | None = None
-    drawn: dict[str, Tensor] | None = None
+    drawn: dict[str, Any] | None = None
     called: set[str] | None = None
     in_model: bool = False
 

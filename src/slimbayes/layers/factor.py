@@ -1,6 +1,7 @@
 """The random vectors r and s of section 3.1: K variational posteriors with their prior and KL."""
 
 import math
+from collections.abc import Iterator
 from dataclasses import asdict, dataclass
 from typing import Any, ClassVar, Self
 
@@ -11,11 +12,12 @@ from torch import distributions as td
 from slimbayes._checks import check_choice, check_count, check_number
 from slimbayes.divergence import kl_divergence
 from slimbayes.families import FAMILIES, Cauchy, Family, Normal, StudentT, get_family
+from slimbayes.layers.flips import Flipped, random_signs, rows_of_a_draw, sharing
 from slimbayes.layers.row_factor import RowFactor
 from slimbayes.priors import Prior, inverse_softplus, softplus_scale
 from slimbayes.sampling import Sampling
 
-__all__ = ["Factor", "FactorOptions"]
+__all__ = ["Factor", "FactorOptions", "alike", "draw_together", "hold_together"]
 
 FACTORS = ("both", "input", "output")
 INITS = ("normal", "sign", "ones")
@@ -261,6 +263,20 @@ class Factor(RowFactor, nn.Module):
         # Half-precision factors are drawn in float32; what they scale is not.
         return self._clipped(drawn).to(self.loc.dtype)
 
+    @property
+    def kind(self) -> tuple[Any, ...] | None:
+        """What factors have in common that can be drawn together; None for one that must be drawn alone."""
+        alone = self.rho is None or self.clip is not None or self.loc.dim() != 2 or not self.family.symmetric
+        half = self.loc.dtype in (torch.float16, torch.bfloat16)  # drawn in full precision
+        return None if alone or half else (self.family, self.members, self.loc.dtype, self.loc.device)
+
+    def flips(self, rows: int) -> bool:
+        """Tell whether ``rows`` rows are to share draws, see ``layers.flips``."""
+        return self.kind is not None and sharing(rows, self.loc.shape[1], self.members, self.loc, self.sampling) > 1
+
+    def _draw_for_rows(self, rows: int, generator: Generator | None) -> Tensor | Flipped:
+        return draw_together([self], rows, generator)[0] if self.flips(rows) else self._draw(rows, generator)
+
     def _clipped(self, values: Tensor) -> Tensor:
         return values if self.clip is None else values.clamp(-self.clip, self.clip)
 
@@ -279,3 +295,43 @@ class Factor(RowFactor, nn.Module):
     def extra_repr(self) -> str:
         """Show the law and the shape."""
         return f"{self.family.name}, {tuple(self.loc.shape)}"
+
+
+def alike(factors: list[Factor]) -> list[list[Factor]]:
+    """Return factors that can be drawn together, by ``kind``; those that must be drawn alone are left out."""
+    groups: dict[Any, list[Factor]] = {}
+    for factor in factors:
+        if (kind := factor.kind) is not None:
+            groups.setdefault(kind, []).append(factor)
+    return list(groups.values())
+
+
+def draw_together(factors: list[Factor], rows: int, generator: Generator | None) -> list[Flipped]:
+    """Draw for the rows of several factors that are alike and ``flips``, with few calls for all of them.
+
+    Args:
+        factors: Alike by ``kind``.
+        rows: Number of rows.
+        generator: Source of randomness.
+    """
+    first = factors[0]
+    widths = [factor.loc.shape[1] for factor in factors]
+    share = rows_of_a_draw(rows // (first.members * first.sampling.samples))
+    deviation = _deviations(factors, rows // (first.members * share), generator)
+    deviations = deviation.flatten(0, 1).split(widths, 1)
+    signs = random_signs((share, sum(widths)), deviation, generator).split(widths, 1)
+    return [Flipped(factor.loc, *drawn) for factor, *drawn in zip(factors, deviations, signs, strict=True)]
+
+
+def hold_together(factors: list[Factor], generator: Generator | None) -> Iterator[Tensor]:
+    """Yield a draw of each of several factors that are alike, ``(members, channels)``, with few calls for all."""
+    widths = [factor.loc.shape[1] for factor in factors]
+    deviations = _deviations(factors, 1, generator).squeeze(1).split(widths, 1)
+    return (factor.loc + deviation for factor, deviation in zip(factors, deviations, strict=True))
+
+
+def _deviations(factors: list[Factor], draws: int, generator: Generator | None) -> Tensor:
+    """Return scale * noise of factors side by side, ``(members, draws, sum of channels)``."""
+    rho = torch.cat([factor.rho for factor in factors if factor.rho is not None], 1)
+    noise = factors[0].family.noise((rho.shape[0], draws, rho.shape[1]), rho, generator)
+    return softplus_scale(rho).unsqueeze(1) * noise

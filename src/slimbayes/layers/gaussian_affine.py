@@ -3,7 +3,7 @@
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from slimbayes.families import Normal
+from slimbayes.layers.flips import normal_for_rows
 from slimbayes.layers.gaussian_layer import Gaussian
 from slimbayes.layers.local import local_linear
 from slimbayes.layers.ops import ConvOp, ConvTransposeOp, LinearOp
@@ -40,7 +40,7 @@ class GaussianLinear(LinearOp, Gaussian, nn.Linear):
         return x.dim() == 2 and x.shape[0] == groups
 
     def _local(self, x: Tensor) -> Tensor:
-        noise = Normal().noise((x.shape[0], self.out_features), self.weight, self.sampling.generator)
+        noise = normal_for_rows(x.shape[0], self.out_features, self.weight, self.sampling)
         bias_log = None if self.bias_posterior is None else self.bias_posterior.spread.logs()[0]
         return local_linear(x, self.weight, self.bias, noise, bias_log, *self.weight_posterior.spread.logs())
 

@@ -3,13 +3,13 @@
 from abc import abstractmethod
 from typing import Any
 
-import torch
 from torch import Tensor, nn
 
 from slimbayes.layers.base import BayesianLayer, Pick, along_rows, become_plain, plain_base
+from slimbayes.layers.flips import random_signs
 from slimbayes.layers.gaussian import GaussianOptions, GaussianWeight, posterior_of, start_means
 
-__all__ = ["Gaussian", "deal_rows", "random_signs"]
+__all__ = ["Gaussian", "deal_rows"]
 
 
 class Gaussian(BayesianLayer, nn.Module):
@@ -26,7 +26,7 @@ class Gaussian(BayesianLayer, nn.Module):
     Where the weight meets a row more than once (convolutions, recurrences, dense layers over positions, tied weights),
     noise on outputs would be independent where it must not be, so ``"local"`` means Flipout there. Every estimator is
     exact: each row is answered by one weight drawn from the posterior; Flipout's weights of different rows are
-    uncorrelated, local ones independent.
+    uncorrelated, local ones independent but for magnitudes that a few of many rows share (``layers.flips``).
 
     To support a layer class of your own, subclass this and your class, implement ``sizes``, ``apply_weight`` and
     ``apply_weights``, and register ``YourClass.adopt`` with ``sb.register_converter(..., method="mean_field")``.
@@ -155,18 +155,6 @@ class Gaussian(BayesianLayer, nn.Module):
             self.bias = self.bias_posterior.fold(pick)
         become_plain(self, ("weight_posterior", "bias_posterior"), ("estimator", "sample_per"))
         return self
-
-
-def random_signs(shape: tuple[int, ...], like: Tensor, generator: torch.Generator | None) -> Tensor:
-    """Return +1 and -1 with equal probability, in the dtype and on the device of ``like``.
-
-    Example:
-        >>> sorted(set(random_signs((100,), torch.ones(1), None).tolist()))
-        [-1.0, 1.0]
-    """
-    options: dict[str, Any] = {} if generator is None else {"generator": generator}
-    dtype = like.dtype if like.is_floating_point() else torch.get_default_dtype()
-    return torch.randint(2, shape, device=like.device, dtype=dtype, **options).mul_(2).sub_(1)
 
 
 def deal_rows(layer: BayesianLayer, rows: int, draws: int) -> None:

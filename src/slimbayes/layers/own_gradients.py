@@ -7,13 +7,23 @@ import torch
 from torch import Tensor
 from torch.autograd import forward_ad
 
-__all__ = ["gradients_by_autograd", "plain_operations_wanted"]
+__all__ = ["autograd_wanted", "gradients_by_autograd", "plain_operations_wanted"]
 
 
 def plain_operations_wanted() -> bool:
-    """Tell whether somebody looks into operations: ``torch.compile``, ``torch.func`` or forward-mode gradients."""
-    transformed = torch.compiler.is_compiling() or torch._C._are_functorch_transforms_active()
-    return transformed or forward_ad._current_level >= 0
+    """Tell whether somebody looks into operations: a compiler, a trace, ``torch.func`` or forward-mode gradients."""
+    traced = torch.compiler.is_compiling() or torch._C._get_tracing_state() is not None
+    return traced or torch._C._are_functorch_transforms_active() or forward_ad._current_level >= 0
+
+
+def autograd_wanted(grad: Tensor) -> bool:
+    """Tell whether a backward pass is itself looked into: ``create_graph=True``, or a batch of gradients at once.
+
+    Args:
+        grad: The gradient that the pass is given.
+    """
+    # Of gradients that come as a batch, autograd shows one at a time, which has no memory of its own.
+    return torch.is_grad_enabled() or plain_operations_wanted() or not torch._C._has_storage(grad)
 
 
 def gradients_by_autograd(
@@ -34,7 +44,8 @@ def gradients_by_autograd(
         (tensor(27., grad_fn=<MulBackward0>),)
     """
     wanted = [x for x in inputs if isinstance(x, Tensor) and x.requires_grad]
-    outputs = function(*inputs)
-    outputs = outputs if isinstance(outputs, tuple) else (outputs,)
-    found = iter(torch.autograd.grad(outputs, wanted, gradients, create_graph=True, allow_unused=True))
+    with torch.enable_grad():
+        outputs = function(*inputs)
+        outputs = outputs if isinstance(outputs, tuple) else (outputs,)
+        found = iter(torch.autograd.grad(outputs, wanted, gradients, create_graph=True, allow_unused=True))
     return tuple(next(found) if isinstance(x, Tensor) and x.requires_grad else None for x in inputs)

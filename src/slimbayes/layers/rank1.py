@@ -9,17 +9,32 @@ from torch import Tensor, nn
 from slimbayes.layers.base import BayesianLayer, Pick, along_rows, become_plain, member_bias, plain_base
 from slimbayes.layers.dropout_mask import ElementMask, refuse_to_fold
 from slimbayes.layers.factor import Factor, FactorOptions
+from slimbayes.layers.flips import Flipped
+from slimbayes.layers.own_gradients import plain_operations_wanted
 from slimbayes.layers.row_factor import RowFactor
 
-__all__ = ["Rank1", "fold_kernel", "fold_scale", "perturb"]
+__all__ = ["Drawn", "Rank1", "draws_of", "fold_kernel", "fold_scale", "perturb"]
+
+#: What rows take of a factor: values ``(groups, [rank,] channels)``, or a mask that is drawn when the input is there.
+Drawn = Tensor | Flipped | ElementMask | None
+
+
+def draws_of(layer: BayesianLayer, factor: RowFactor | ElementMask | None, rows: int) -> Drawn:
+    """Return what ``rows`` rows take of a factor in this pass."""
+    return factor.drawn(rows, layer.label) if isinstance(factor, RowFactor) else factor
+
+
+def _terms(drawn: Tensor | Flipped) -> tuple[Tensor, ...]:
+    values = drawn.values() if isinstance(drawn, Flipped) else drawn
+    return (values,) if values.dim() == 2 else values.unbind(1)
 
 
 def perturb(
     layer: BayesianLayer,
     op: Any,
     x: Tensor,
-    input_factor: RowFactor | ElementMask | None,
-    output_factor: RowFactor | ElementMask | None,
+    s: Drawn,
+    r: Drawn,
     axis: int,
     channel_dim: int,
     additive: bool,
@@ -33,31 +48,36 @@ def perturb(
         layer: The layer, for error messages.
         op: A linear map of ``x`` without bias.
         x: Input with rows on ``axis`` and channels on ``channel_dim``.
-        input_factor: s, or None.
-        output_factor: r, or None.
+        s: What the rows take of the input factor.
+        r: What they take of the output factor.
         axis: Axis of the rows.
         channel_dim: Axis of the channels, before and after ``op``.
         additive: Add the factors instead of multiplying.
     """
-    rows = layer.rows_of(x, axis)
-    if isinstance(input_factor, ElementMask):
-        return op(input_factor.masked(x, axis))
-    if isinstance(output_factor, ElementMask):
-        return output_factor.masked(op(x), axis)
-    inputs: tuple[Tensor | None, ...] = (None,) if input_factor is None else input_factor.values(rows, layer.label)
-    outputs: tuple[Tensor | None, ...] = (None,) if output_factor is None else output_factor.values(rows, layer.label)
-    if input_factor is None:
+    if isinstance(s, ElementMask):
+        return op(s.masked(x, axis))
+    if isinstance(r, ElementMask):
+        return r.masked(op(x), axis)
+    inputs: tuple[Tensor | None, ...] = (None,) if s is None else _terms(s)
+    outputs: tuple[Tensor | None, ...] = (None,) if r is None else _terms(r)
+    if s is None:
         inputs = (None,) * len(outputs)
-    elif output_factor is None:
+    elif r is None:
         outputs = (None,) * len(inputs)
     total: Tensor | None = None
-    for s, r in zip(inputs, outputs, strict=True):
-        term = op(x if s is None else along_rows(x, s, axis, channel_dim, additive, layer.label))
-        if r is not None:
-            term = along_rows(term, r, axis, channel_dim, additive, layer.label)
+    for before, after in zip(inputs, outputs, strict=True):
+        term = op(x if before is None else along_rows(x, before, axis, channel_dim, additive, layer.label))
+        if after is not None:
+            term = along_rows(term, after, axis, channel_dim, additive, layer.label)
         total = term if total is None else total + term
     assert total is not None
     return total
+
+
+def _fits(drawn: Drawn, rows: int, dtype: torch.dtype) -> bool:
+    if isinstance(drawn, Tensor):
+        return drawn.dim() == 2 and drawn.dtype == dtype and rows % drawn.shape[0] == 0
+    return drawn is None or (isinstance(drawn, Flipped) and drawn.rows == rows and drawn.loc.dtype == dtype)
 
 
 def fold_scale(s: Tensor | None, r: Tensor | None, inputs: int, outputs: int) -> Tensor | float:
@@ -163,15 +183,41 @@ class Rank1(BayesianLayer, nn.Module):
         def op(z: Tensor) -> Tensor:
             return self._biased(self.op(z, *args), axis) if scales_bias else self.op(z, *args)
 
-        factors = self.input_factor, self.output_factor
-        y = perturb(self, op, input, *factors, axis, self.channel_dim, self.additive)
+        rows = self.rows_of(input, axis)
+        s, r = draws_of(self, self.input_factor, rows), draws_of(self, self.output_factor, rows)
+        if self._may_fuse(input, axis, s, r):
+            fused = self.fused(input, axis, s, r, *args)
+            if fused is not None:
+                return fused
+        y = perturb(self, op, input, s, r, axis, self.channel_dim, self.additive)
         return y if scales_bias else self._biased(y, axis)
 
+    def _may_fuse(self, x: Tensor, axis: int, s: Drawn, r: Drawn) -> bool:
+        """Tell whether one operation may do it all; what it does not know, and errors, are for the plain ones."""
+        if plain_operations_wanted() or x.device.type != "cpu" or torch.is_autocast_enabled("cpu"):
+            return False
+        rows = x.shape[axis]
+        biases = 1 if self.bias is None or self.bias.dim() == 1 else self.bias.shape[0]
+        return (
+            x.dtype == self.weight.dtype in (torch.float32, torch.float64)
+            and x.numel() > 0
+            and x.shape[self.channel_dim] == self.sizes()[0]
+            and not (self.additive or self.scales_bias or (s is None and r is None) or rows % biases)
+            and _fits(s, rows, x.dtype)
+            and _fits(r, rows, x.dtype)
+        )
+
+    def fused(self, x: Tensor, axis: int, s: Any, r: Any, *args: Any) -> Tensor | None:
+        """Apply the whole layer as one operation, or return None for ``perturb`` to do it."""
+        return None
+
+    def member_biases(self) -> Tensor | None:
+        """Return the biases, ``(members, out)`` or ``(1, out)``."""
+        return self.bias if self.bias is None or self.bias.dim() == 2 else self.bias.unsqueeze(0)
+
     def _biased(self, y: Tensor, axis: int) -> Tensor:
-        if self.bias is None:
-            return y
-        bias = self.bias if self.bias.dim() == 2 else self.bias.unsqueeze(0)
-        return along_rows(y, bias, axis, self.channel_dim, True, self.label)
+        bias = self.member_biases()
+        return y if bias is None else along_rows(y, bias, axis, self.channel_dim, True, self.label)
 
     def fold(self, pick: Pick, member: int) -> nn.Module:
         """Become the plain layer with weight W ∘ sum_j r_j s_j^T (Eq. 1) and the member's bias."""

@@ -5,6 +5,7 @@ from abc import abstractmethod
 from torch import Generator, Tensor
 
 from slimbayes.layers.base import Stochastic
+from slimbayes.layers.flips import Flipped
 
 __all__ = ["RowFactor"]
 
@@ -31,6 +32,10 @@ class RowFactor(Stochastic):
     def _draw(self, groups: int, generator: Generator | None) -> Tensor:
         """Draw ``(groups, [rank,] channels)`` values, those of a member together."""
 
+    def _draw_for_rows(self, rows: int, generator: Generator | None) -> Tensor | Flipped:
+        """Draw a vector for each row."""
+        return self._draw(rows, generator)
+
     def values(self, rows: int, layer: str) -> tuple[Tensor, ...]:
         """Return the draws that ``rows`` rows take, one tensor ``(groups, channels)`` for each rank.
 
@@ -38,7 +43,14 @@ class RowFactor(Stochastic):
             rows: Rows of the layer's input.
             layer: The layer's label, for the error message.
         """
+        drawn = self.drawn(rows, layer)
+        drawn = drawn.values() if isinstance(drawn, Flipped) else drawn
+        return (drawn,) if drawn.dim() == 2 else drawn.unbind(1)
+
+    def drawn(self, rows: int, layer: str) -> Tensor | Flipped:
+        """Return the draws of ``values`` as they are: ``(groups, [rank,] channels)``, or signs for few draws."""
         sampling = self.sampling
+        drawn: Tensor | Flipped
         if sampling.held is not None and self.name in sampling.held:
             drawn = sampling.held[self.name]
         elif not self.random or sampling.samples == 0:
@@ -52,10 +64,11 @@ class RowFactor(Stochastic):
                     f"Layer {layer} got {groups} rows, which is no multiple of its {self.members} members. Repeat "
                     "the batch once for each member, as BayesianModel does: x.repeat(members, ...)."
                 )
-            drawn = self._draw(groups, sampling.generator)
+            shared = sampling.noise == "shared"
+            drawn = (self._draw if shared else self._draw_for_rows)(groups, sampling.generator)
             if sampling.drawn is not None:
                 sampling.drawn[self.name] = drawn
-        return (drawn,) if drawn.dim() == 2 else drawn.unbind(1)
+        return drawn
 
     def hold(self, members: int, samples: int, generator: Generator | None) -> Tensor:
         """Draw one value per member and sample: ``(members * samples, [rank,] channels)``."""

@@ -91,7 +91,9 @@ def rank1(
         init: Initial locations, ``"normal"``, ``"sign"`` or ``"ones"``.
         init_spread: Their standard deviation with ``"normal"``.
         dropout_rate: Initial scale of the posterior, sqrt(p / (1 - p)).
-        noise: ``"example"``: each row its own draw. ``"shared"``: one per member and sample.
+        noise: ``"example"``: each row its own draw; where that takes many numbers, a few rows share the magnitudes of
+            their noise and have signs of their own. ``"independent"``: nothing is shared. ``"shared"``: one draw per
+            member and sample.
         train_on: In training, ``"tile"``: every member sees the whole batch (the papers' way).
             ``"split"``: the batch is dealt out among the members, at the cost of one network; the output
             then has one draw per sample, each example answered by one member.

@@ -1,0 +1,140 @@
+"""Noise for many rows from few draws: rows share a draw's magnitudes and have signs of their own."""
+
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from torch import Generator, Tensor
+
+from slimbayes.families import Normal
+from slimbayes.layers.own_gradients import plain_operations_wanted
+from slimbayes.sampling import Sampling
+
+__all__ = ["Flipped", "flip", "normal_for_rows", "random_signs", "rows_of_a_draw", "sharing"]
+
+#: At most so many rows share a draw, where their number allows it.
+ROWS_OF_A_DRAW = 16
+#: Noise of fewer elements is drawn for each row: it is cheap.
+LEAST_TO_FLIP = 2**15
+
+
+@dataclass(frozen=True)
+class Flipped:
+    r"""Values of a symmetric law, :math:`v_{jnc} = loc_{kc} + b_{nc}\, d_{jc}` with independent random signs b.
+
+    Row n of draw j belongs to member k, and :math:`d_j = scale_k \circ \epsilon_j`. As the noise is symmetric,
+    :math:`b_{nc} \epsilon_{jc}` has the law of :math:`\epsilon_{jc}`, and its channels are independent: every row's
+    values have exactly the law that they would have with noise of their own. The values of two rows are uncorrelated.
+    Those of one draw share the magnitudes of their noise; any two of different draws are independent, although all
+    draws use the same signs, because each draw has a random sign already. (Flipout does this for weights.)
+
+    Attributes:
+        loc: ``(members, channels)``.
+        deviation: d, ``(draws, channels)``, the draws of a member together.
+        signs: b, ``(rows of a draw, channels)``.
+
+    Example:
+        >>> flipped = flip(torch.zeros(2, 3), torch.tensor([[1.0, 2, 3], [4, 5, 6]]), rows=4)
+        >>> flipped.values().abs()
+        tensor([[1., 2., 3.],
+                [1., 2., 3.],
+                [4., 5., 6.],
+                [4., 5., 6.]])
+    """
+
+    loc: Tensor
+    deviation: Tensor
+    signs: Tensor
+
+    @property
+    def rows(self) -> int:
+        """Number of rows."""
+        return self.deviation.shape[0] * self.signs.shape[0]
+
+    def values(self, out: Tensor | None = None) -> Tensor:
+        """Return the values, ``(rows, channels)``.
+
+        Args:
+            out: Memory for them.
+        """
+        members, channels = self.loc.shape
+        deviation = self.deviation.unflatten(0, (members, -1)).unsqueeze(2)
+        shape = (members, deviation.shape[1], *self.signs.shape)
+        loc = self.loc.view(members, 1, 1, channels)
+        values = torch.addcmul(loc, deviation, self.signs, out=None if out is None else out.view(shape))
+        return values.view(-1, channels)
+
+    def gradients(self, slopes: Tensor, buffer: Tensor) -> tuple[Tensor, Tensor]:
+        """Return the gradients of loc and of the deviation.
+
+        Args:
+            slopes: Those of the values, ``(rows, channels)``.
+            buffer: Memory in that shape, which may be that of the slopes.
+        """
+        of_loc = slopes.view(self.loc.shape[0], -1, slopes.shape[1]).sum(1)
+        shape = (-1, *self.signs.shape)
+        return of_loc, torch.mul(slopes.view(shape), self.signs, out=buffer.view(shape)).sum(1)
+
+
+def flip(loc: Tensor, deviation: Tensor, rows: int, generator: Generator | None = None) -> Flipped:
+    """Draw signs for ``rows`` rows, see ``Flipped``."""
+    return Flipped(loc, deviation, random_signs((rows // deviation.shape[0], loc.shape[1]), loc, generator))
+
+
+def random_signs(shape: tuple[int, ...], like: Tensor, generator: Generator | None = None) -> Tensor:
+    """Return +1 and -1 with equal probability, in the dtype and on the device of ``like``.
+
+    Example:
+        >>> sorted(set(random_signs((100,), torch.ones(1)).tolist()))
+        [-1.0, 1.0]
+    """
+    options: dict[str, Any] = {} if generator is None else {"generator": generator}
+    dtype = like.dtype if like.is_floating_point() else torch.get_default_dtype()
+    return torch.randint(2, shape, device=like.device, dtype=dtype, **options).mul_(2).sub_(1)
+
+
+def normal_for_rows(rows: int, channels: int, like: Tensor, sampling: Sampling) -> Tensor:
+    """Draw standard normal numbers for each row, ``(rows, channels)``; a few rows may share magnitudes.
+
+    Args:
+        rows: Of all samples.
+        channels: Numbers for a row.
+        like: Gives the type and device.
+        sampling: The pass under way.
+    """
+    share = sharing(rows, channels, 1, like, sampling)
+    if share == 1:
+        return Normal().noise((rows, channels), like, sampling.generator)
+    noise = Normal().noise((rows // share, 1, channels), like, sampling.generator)
+    return (noise * random_signs((share, channels), like, sampling.generator)).flatten(0, 1)
+
+
+def sharing(rows: int, channels: int, members: int, like: Tensor, sampling: Sampling) -> int:
+    """Return how many rows are to share a draw: one where noise for each is cheap, or is asked for.
+
+    Args:
+        rows: Of all members and samples.
+        channels: Numbers for a row.
+        members: Mixture components.
+        like: Gives the type and device.
+        sampling: The pass under way.
+    """
+    # Compiled code would be bound to the numbers that it has compared.
+    if plain_operations_wanted() or sampling.noise != "example" or like.device.type != "cpu":
+        return 1
+    if rows * channels < LEAST_TO_FLIP or like.dtype not in (torch.float32, torch.float64):
+        return 1
+    return rows_of_a_draw(rows // (members * max(sampling.samples, 1)))
+
+
+def rows_of_a_draw(rows: int) -> int:
+    """Return how many of the ``rows`` rows of a member and sample share a draw: a divisor of their number.
+
+    Example:
+        >>> rows_of_a_draw(64), rows_of_a_draw(60), rows_of_a_draw(61), rows_of_a_draw(1)
+        (16, 15, 61, 1)
+    """
+    few = next(count for count in range(min(ROWS_OF_A_DRAW, rows), 0, -1) if rows % count == 0)
+    if few >= min(ROWS_OF_A_DRAW, rows) / 2:
+        return few
+    return next(count for count in range(ROWS_OF_A_DRAW, rows + 1) if rows % count == 0)

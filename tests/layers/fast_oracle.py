@@ -1,0 +1,132 @@
+"""The oracle of the fast paths: the plain operations, with the same draws."""
+
+from contextlib import contextmanager
+
+import pytest
+import torch
+from torch import nn
+
+import slimbayes as sb
+from slimbayes.layers import Rank1, flips
+from slimbayes.layers.conv import _Rank1Conv
+from slimbayes.layers.linear import Rank1Linear
+
+SEED = 5
+MEMBERS = 2
+#: By type: of outputs, and of gradients, relative to the largest entry of each tensor.
+TOLERANCES = {torch.float32: (1e-5, 1e-4), torch.float64: (1e-10, 1e-10)}
+
+#: By name, a layer and the shape of an example.
+LAYERS = {
+    "linear": (lambda **how: nn.Linear(5, 7, **how), (5,)),
+    "linear_3d": (lambda **how: nn.Linear(5, 7, **how), (3, 5)),
+    "conv1d": (lambda **how: nn.Conv1d(4, 6, 3, stride=2, padding=1, **how), (4, 9)),
+    "conv2d": (lambda **how: nn.Conv2d(4, 6, 3, padding=1, **how), (4, 7, 6)),
+    "conv2d_geometry": (
+        lambda **how: nn.Conv2d(4, 6, (3, 2), stride=(1, 2), padding=(2, 0), dilation=(2, 1), groups=2, **how),
+        (4, 7, 6),
+    ),
+    "conv3d": (lambda **how: nn.Conv3d(2, 3, 2, padding=1, **how), (2, 3, 4, 3)),
+}
+
+#: By name, the batch size, whether noise is flipped, and what the model is asked for.
+PASSES = {
+    "example": (6, False, {}),
+    "example_samples": (6, False, {"samples": 3}),
+    "flipped": (6, True, {}),
+    "flipped_samples": (4, True, {"samples": 3}),
+    "independent": (6, True, {"noise": "independent"}),
+    "shared": (6, False, {"noise": "shared", "samples": 2}),
+    "shared_many_rows": (10, False, {"noise": "shared", "samples": 2}),
+    "location": (6, False, {"samples": 0}),
+    "location_many_rows": (9, False, {"samples": 0}),
+}
+
+
+def convert(net, dtype=torch.float32, **options):
+    """Return a model whose draws differ visibly from their locations, and biases from each other."""
+    torch.manual_seed(SEED)
+    model = sb.rank1(net, **{"members": MEMBERS, "dropout_rate": 0.1, **options}).to(dtype)
+    with torch.no_grad():
+        for name, parameter in model.named_parameters():
+            if name.endswith("bias"):
+                parameter.normal_()
+    return model
+
+
+@contextmanager
+def plain_path():
+    """Let no layer take a fast path."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(Rank1, "_may_fuse", lambda *args: False)
+        yield
+
+
+@contextmanager
+def flipping(wanted=True):
+    """Let even small passes share draws."""
+    with pytest.MonkeyPatch.context() as patch:
+        if wanted:
+            patch.setattr(flips, "LEAST_TO_FLIP", 1)
+        yield
+
+
+@contextmanager
+def counted():
+    """Give a list of the layers that took a fast path."""
+    taken = []
+
+    def counting(fused):
+        def count(layer, *args):
+            y = fused(layer, *args)
+            taken.extend([] if y is None else [layer])
+            return y
+
+        return count
+
+    with pytest.MonkeyPatch.context() as patch:
+        for kind in (Rank1Linear, _Rank1Conv):
+            patch.setattr(kind, "fused", counting(kind.fused))
+        yield taken
+
+
+def loss_of(y):
+    """Return a loss whose gradients differ from output to output."""
+    weights = torch.linspace(-1, 2, y.numel(), dtype=y.dtype).view(y.shape)
+    return (weights * y + 0.1 * y.square()).sum()
+
+
+def outcome(model, x, **how):
+    """Return the outputs and all gradients of a pass, that of x if it needs one."""
+    x = x.detach().requires_grad_(x.requires_grad)
+    model.zero_grad()
+    torch.manual_seed(SEED)
+    y = model(x, **how)
+    loss_of(y).backward()
+    found = {name: p.grad.clone() for name, p in model.named_parameters() if p.grad is not None}
+    return y.detach(), found | ({} if x.grad is None else {"x": x.grad})
+
+
+def assert_same(found, expected):
+    """Compare outputs and gradients."""
+    (y, gradients), (expected_y, expected_gradients) = found, expected
+    of_outputs, of_gradients = TOLERANCES[expected_y.dtype]
+    _assert_near(y, expected_y, of_outputs)
+    assert gradients.keys() == expected_gradients.keys()
+    for name, expected_gradient in expected_gradients.items():
+        _assert_near(gradients[name], expected_gradient, of_gradients, name)
+
+
+def _assert_near(found, expected, tolerance, name="output"):
+    assert (found.dtype, found.shape) == (expected.dtype, expected.shape), name
+    largest = expected.abs().amax().item() if expected.numel() else 0.0
+    torch.testing.assert_close(found, expected, rtol=0, atol=tolerance * largest, msg=lambda text: f"{name}: {text}")
+
+
+def assert_fast_is_plain(model, x, **how):
+    """Compare a pass with the same in plain operations; return the layers that took a fast path."""
+    with counted() as taken:
+        found = outcome(model, x, **how)
+    with plain_path():
+        assert_same(found, outcome(model, x, **how))
+    return taken

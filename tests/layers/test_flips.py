@@ -1,0 +1,224 @@
+"""Rows that share a draw's magnitudes: each has exactly the law of noise of its own, and no two are correlated.
+
+Tolerances are five Monte Carlo standard errors; Kolmogorov-Smirnov tests are at the level 1e-4 each.
+"""
+
+import pytest
+import torch
+from scipy import stats
+from torch import nn
+
+import slimbayes as sb
+from slimbayes.layers import flips
+from slimbayes.layers.factor import Factor, FactorOptions, draw_together
+from slimbayes.layers.flips import Flipped, flip, normal_for_rows, random_signs
+from slimbayes.sampling import Sampling
+
+PASSES = 1500
+MEMBERS, SAMPLES, DRAWS, SHARE, CHANNELS = 2, 2, 2, 2, 3
+ERROR = 5 / PASSES**0.5
+LEVEL = 1e-4
+LAWS = {"normal": stats.norm, "cauchy": stats.cauchy, "student_t": stats.t(3)}
+
+
+@pytest.fixture
+def _few(monkeypatch):
+    """Let small passes flip, two rows of four sharing a draw."""
+    monkeypatch.setattr(flips, "LEAST_TO_FLIP", 1)
+    monkeypatch.setattr(flips, "ROWS_OF_A_DRAW", SHARE)
+
+
+def factor_of(family="normal", members=MEMBERS, channels=CHANNELS):
+    return Factor(channels, FactorOptions(members=members, family=family, dropout_rate=0.3), dtype=torch.float64)
+
+
+def outputs_of(noise):
+    """Return a function that draws, and its factor: a model whose one layer multiplies ones by its input factor."""
+    net = nn.Linear(CHANNELS, CHANNELS, bias=False)
+    nn.init.eye_(net.weight)
+    model = sb.rank1(net, members=MEMBERS, factors="input", dropout_rate=0.3).double()
+    x = torch.ones(DRAWS * SHARE, CHANNELS, dtype=torch.float64)
+    return model.net.input_factor, lambda: model(x, samples=SAMPLES, noise=noise)
+
+
+def values_of(family):
+    """Return the same for a factor by itself."""
+    factor = factor_of(family)
+    factor.sampling = Sampling(samples=SAMPLES)
+    return factor, lambda: torch.cat(factor.values(MEMBERS * SAMPLES * DRAWS * SHARE, "layer"))
+
+
+def standard_noise(factor, draw):
+    """Return (value - location) / scale, ``(passes, members, samples, draws, rows of a draw, channels)``."""
+    with torch.no_grad():
+        values = torch.stack([draw() for _ in range(PASSES)])
+        values = values.view(PASSES, MEMBERS, SAMPLES, DRAWS, SHARE, CHANNELS)
+        loc, scale = (v.view(MEMBERS, 1, 1, 1, CHANNELS) for v in (factor.loc, factor.scale))
+        return (values - loc) / scale
+
+
+@pytest.fixture(scope="module")
+def noises():
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(flips, "LEAST_TO_FLIP", 1)
+        patch.setattr(flips, "ROWS_OF_A_DRAW", SHARE)
+        torch.manual_seed(3)
+        found = {("normal", noise): standard_noise(*outputs_of(noise)) for noise in ("example", "independent")}
+        return found | {(family, "example"): standard_noise(*values_of(family)) for family in ("cauchy", "student_t")}
+
+
+def correlations(z):
+    """Return the correlations of columns over passes, of their values and of their squares."""
+    return torch.corrcoef(z.T), torch.corrcoef(z.square().T)
+
+
+def assert_uncorrelated(matrix, pairs=None):
+    off = ~torch.eye(len(matrix), dtype=torch.bool) if pairs is None else pairs
+    assert matrix[off].abs().max() < ERROR
+
+
+# ------------------------------------------------------------------ the law of a row
+
+
+def test_moments_of_each_row_and_channel(noises):
+    z = noises["normal", "example"].flatten(1)
+    for power, moment, variance in ((1, 0, 1), (2, 1, 2), (3, 0, 15), (4, 3, 96)):
+        off = (z**power).mean(0) - moment
+        assert off.abs().max() < ERROR * variance**0.5, power
+
+
+@pytest.mark.parametrize("family", LAWS)
+def test_the_law_of_each_row_and_channel(noises, family):
+    columns = noises[family, "example"].flatten(1).T.numpy()
+    assert min(stats.kstest(column, LAWS[family].cdf).pvalue for column in columns) > LEVEL
+
+
+def test_channels_of_a_row_are_independent(noises):
+    for row in noises["normal", "example"].flatten(1, 4).unbind(1):
+        for matrix in correlations(row):
+            assert_uncorrelated(matrix)
+    # The sign of one channel says nothing of another's, nor do three together.
+    signs = noises["cauchy", "example"].flatten(1, 4).sign()
+    assert signs.prod(-1).mean(0).abs().max() < ERROR
+
+
+# ------------------------------------------------------------------ rows together
+
+
+def same_draw():
+    """Tell of which pairs of rows both have the same draw: of one member and sample, and neighbours."""
+    draw = torch.arange(MEMBERS * SAMPLES * DRAWS).repeat_interleave(SHARE)
+    return draw.unsqueeze(0) == draw.unsqueeze(1)
+
+
+def test_rows_are_uncorrelated_and_those_of_different_draws_independent(noises):
+    for channel in noises["normal", "example"].flatten(1, 4).unbind(-1):
+        values, squares = correlations(channel)
+        assert_uncorrelated(values)
+        assert_uncorrelated(squares, ~same_draw())  # samples of one example are among these pairs
+        torch.testing.assert_close(squares[same_draw()], torch.ones(int(same_draw().sum()), dtype=torch.float64))
+
+
+def test_rows_of_different_draws_have_a_joint_law(noises):
+    """The sum of two independent standard normal numbers is N(0, 2)."""
+    z = noises["normal", "example"].flatten(1, 4)[..., 0]
+    for first, second in (~same_draw()).nonzero()[::17].tolist():
+        assert stats.kstest((z[:, first] + z[:, second]).numpy() / 2**0.5, "norm").pvalue > LEVEL
+
+
+def test_signs_of_channels_are_their_own(noises):
+    """Whether two rows of a draw agree in the sign of one channel says nothing of another channel."""
+    z = noises["normal", "example"]
+    agreement = (z[..., 0, :] * z[..., 1, :]).sign().flatten(1, 3)
+    for pair in agreement.unbind(1):
+        assert_uncorrelated(torch.corrcoef(pair.T))
+
+
+def test_independent_rows_share_nothing(noises):
+    for channel in noises["normal", "independent"].flatten(1, 4).unbind(-1):
+        for matrix in correlations(channel):
+            assert_uncorrelated(matrix)
+
+
+@pytest.mark.usefixtures("_few")
+def test_factors_drawn_together_have_their_own_laws():
+    factors = [factor_of(), factor_of(channels=2)]
+    rows = MEMBERS * DRAWS * SHARE
+    with torch.no_grad():
+        drawn = [[part.values() for part in draw_together(factors, rows, None)] for _ in range(PASSES)]
+        both = [torch.stack(of_factor) for of_factor in zip(*drawn, strict=True)]
+        z = [
+            (values - factor.loc.repeat_interleave(rows // MEMBERS, 0))
+            / factor.scale.repeat_interleave(rows // MEMBERS, 0)
+            for factor, values in zip(factors, both, strict=True)
+        ]
+    together = torch.cat(z, 2)
+    for column in together.flatten(1).T.numpy():
+        assert stats.kstest(column, "norm").pvalue > LEVEL
+    for row in together.unbind(1):
+        for matrix in correlations(row):
+            assert_uncorrelated(matrix)
+
+
+@pytest.mark.usefixtures("_few")
+def test_normal_numbers_for_rows():
+    sampling = Sampling(samples=SAMPLES)
+    shape = (SAMPLES * DRAWS * SHARE, CHANNELS)
+    z = torch.stack([normal_for_rows(*shape, torch.ones(1, dtype=torch.float64), sampling) for _ in range(PASSES)])
+    assert min(stats.kstest(column, "norm").pvalue for column in z.flatten(1).T.numpy()) > LEVEL
+    draw = torch.arange(SAMPLES * DRAWS).repeat_interleave(SHARE)
+    other = draw.unsqueeze(0) != draw.unsqueeze(1)
+    for channel in z.unbind(-1):
+        values, squares = correlations(channel)
+        assert_uncorrelated(values)
+        assert_uncorrelated(squares, other)
+
+
+def test_random_signs():
+    signs = random_signs((100, 100), torch.ones(1))
+    assert signs.dtype == torch.float32
+    assert signs.unique().tolist() == [-1, 1]
+    assert abs(signs.mean().item()) < 5 / 100
+
+
+# ------------------------------------------------------------------ gradients
+
+
+@pytest.mark.usefixtures("_few")
+@pytest.mark.parametrize("passes", [300, pytest.param(5000, marks=pytest.mark.slow)])
+def test_gradients_are_unbiased(passes):
+    """Their average is that of independent noise, within five standard errors of the difference."""
+    net = nn.Sequential(nn.Linear(2, 3), nn.Tanh(), nn.Linear(3, 1))
+    model = sb.rank1(net, members=2, dropout_rate=0.2).double()
+    x, y = torch.randn(6, 2, dtype=torch.float64), torch.randn(6, 1, dtype=torch.float64)
+    parameters = list(model.net.parameters())
+
+    def moments(noise):
+        gradients = []
+        for _ in range(passes):
+            loss = (model(x, noise=noise) - y).square().mean()
+            gradients.append(torch.cat([g.flatten() for g in torch.autograd.grad(loss, parameters)]))
+        stacked = torch.stack(gradients)
+        return stacked.mean(0), stacked.var(0) / passes
+
+    (mean, variance), (expected, of_expected) = moments("example"), moments("independent")
+    assert ((mean - expected).abs() <= 5 * (variance + of_expected).sqrt() + 1e-12).all()
+
+
+def test_values_and_gradients_against_autograd():
+    loc, deviation = (torch.randn(n, 3, dtype=torch.float64, requires_grad=True) for n in (2, 4))
+    flipped = flip(loc, deviation, rows=12)
+    assert flipped.rows == 12
+    rows = [
+        loc[draw // 2] + flipped.signs[row] * deviation[draw] for draw in range(4) for row in range(len(flipped.signs))
+    ]
+    expected = torch.stack(rows)
+    torch.testing.assert_close(flipped.values(), expected)
+    memory = torch.empty(12, 3, dtype=torch.float64)
+    fixed = Flipped(loc.detach(), deviation.detach(), flipped.signs)
+    assert fixed.values(out=memory).data_ptr() == memory.data_ptr()
+    torch.testing.assert_close(memory, expected.detach())
+    slopes = torch.randn(12, 3, dtype=torch.float64)
+    by_autograd = torch.autograd.grad(expected, (loc, deviation), slopes)
+    torch.testing.assert_close(fixed.gradients(slopes, torch.empty_like(slopes)), by_autograd)
+    torch.testing.assert_close(fixed.gradients(slopes, slopes), by_autograd)
