@@ -24,8 +24,10 @@ def train_cell(folder: Path) -> str | None:
 
     The whole story goes to the standard error.
     """
+    from slimbayes.allocator import keep_freed_memory
     from slimbayes.training import Run, fit
 
+    keep_freed_memory()
     try:
         with _alone(folder):
             fit(Run.open(folder).config, folder, resume=True)
