@@ -1,6 +1,7 @@
 """Suites, their training steps, and a run of one."""
 
 import json
+import os
 
 import numpy as np
 import pytest
@@ -156,7 +157,7 @@ def results(monkeypatch):
     times = {"plain": np.array([0.01, 0.02, 0.04]), "a": np.array([0.02, 0.02, 0.06])}  # ratios 2, 1, 1.5
     monkeypatch.setattr(bench, "calibrate", lambda case: 4)
     monkeypatch.setattr(bench, "measure", lambda *_, **__: times)
-    monkeypatch.setattr(bench.os, "getloadavg", lambda: (0.25, 0.0, 0.0))
+    monkeypatch.setattr(os, "getloadavg", lambda: (0.25, 0.0, 0.0))
     return bench.run(toy("plain", "a"), rounds=3, threads=1)
 
 
@@ -203,8 +204,8 @@ def test_tables(results):
     ("load", "cores", "warned"), [(0.4, 2, False), (0.6, 2, True), (2.0, 64, False), (4.0, 64, True)]
 )
 def test_a_busy_machine_is_noted(monkeypatch, load, cores, warned):
-    monkeypatch.setattr(bench.os, "getloadavg", lambda: (load, 0.0, 0.0))
-    monkeypatch.setattr(bench.os, "cpu_count", lambda: cores)
+    monkeypatch.setattr(os, "getloadavg", lambda: (load, 0.0, 0.0))
+    monkeypatch.setattr(os, "cpu_count", lambda: cores)
     results = bench.run(toy("plain"), rounds=1)
     assert results["load_before"] == load
     assert (results["warning"] is not None) is warned
@@ -216,7 +217,7 @@ def test_a_machine_without_a_load_average_is_measured_all_the_same(monkeypatch, 
     def unknown():
         raise error
 
-    monkeypatch.setattr(bench.os, "getloadavg", unknown)
+    monkeypatch.setattr(os, "getloadavg", unknown)
     results = bench.run(toy("plain"), rounds=1)
     assert (results["load_before"], results["warning"]) == (None, None)
 

@@ -2,11 +2,15 @@
 
 import json
 import os
+from functools import partial
 
 import pytest
+import torch
 from typer.testing import CliRunner
 
 from slimbayes import bench
+from slimbayes.bench import price, timing
+from slimbayes.bench.networks import NETWORKS, BenchNetwork, dense_net
 from slimbayes.bench.suites import Case, Suite
 from slimbayes.cli.app import app
 
@@ -32,6 +36,42 @@ def test_the_dense_suite(tmp_path):
     assert stored["settings"]["batch"] == 256
     assert list(stored["results"]) == ["plain", "rank1", "batch_ensemble"]
     assert [path.name for path in out.parent.iterdir()] == ["bench.json"]
+
+
+@pytest.fixture
+def _tiny(monkeypatch):
+    """A small network under a name of the table's."""
+    tiny = BenchNetwork("mlp_512", "MLP 512", partial(dense_net, 8), (8,), 16)
+    monkeypatch.setitem(NETWORKS, "mlp_512", tiny)
+    monkeypatch.setattr(timing, "calibrate", lambda step, clock: 1)
+
+
+@pytest.mark.usefixtures("_tiny")
+def test_without_a_suite_the_table_is_measured(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    outcome = invoke("--networks", "mlp_512", "--cases", "rank1 split,rank1 memory", "--rounds", 2)
+    assert outcome.exit_code == 0
+    assert outcome.stdout.splitlines()[0].strip() == "MLP 512"
+    assert 'rank1, train_on="split", epoch' in outcome.stdout
+    assert "runs/bench.json" in outcome.stderr
+    stored = json.loads((tmp_path / "runs" / "bench.json").read_text())
+    assert list(stored["results"]["mlp_512"]) == ["plain", "rank1 split", "plain memory", "rank1 memory"]
+    assert stored["results"]["mlp_512"]["rank1 split"]["target"] == 1.5
+    assert stored["runs"]["mlp_512"]["train"]["rounds"] == 2
+
+
+@pytest.mark.usefixtures("_tiny")
+def test_the_table_as_json(tmp_path):
+    out = tmp_path / "bench.json"
+    outcome = invoke("--networks", "mlp_512", "--cases", "rank1 memory", "--json", "--out", out)
+    assert json.loads(outcome.stdout) == json.loads(out.read_text())
+
+
+@pytest.mark.skipif(torch.accelerator.is_available(), reason="there is an accelerator")
+def test_a_gpu_that_is_not_there_is_said():
+    outcome = invoke("--gpu")
+    assert outcome.exit_code == 2
+    assert "Expected a GPU" in outcome.stderr
 
 
 @pytest.mark.usefixtures("_toy")
@@ -89,12 +129,16 @@ def test_the_suites_are_listed():
     for suite in bench.SUITES.values():
         assert f"{suite.name}: {suite.description}" in outcome.stdout
         assert all(case.name in outcome.stdout for case in suite.cases)
+    assert all(name in outcome.stdout for name in (*NETWORKS, "lstm_128", "rank1 per example"))
 
 
 @pytest.mark.parametrize(
     ("arguments", "words"),
     [
-        ([], ["`suite`", "'dense'"]),
+        (["--networks", "conv_17"], ["`networks`", "'conv_17'", "Did you mean 'conv_16'"]),
+        (["--profile", "some"], ["`profile`", "'some'"]),
+        (["--out", "/tmp"], ["--out /tmp is a folder", "/tmp/bench.json"]),
+        (["dense", "--networks", "conv_16"], ["--networks", "'dense'"]),
         (["dens"], ["`suite`", "'dens'", "Did you mean 'dense'"]),
         (["dense", "--out", "/proc/none/bench.json"], ["/proc/none"]),
         (["dense", "--out", "/tmp"], ["--out /tmp is a folder", "/tmp/bench-dense.json"]),
@@ -102,6 +146,7 @@ def test_the_suites_are_listed():
 )
 def test_errors_are_said_before_measuring(arguments, words, monkeypatch):
     monkeypatch.setattr(bench, "run", lambda *_, **__: pytest.fail("measured"))
+    monkeypatch.setattr(price, "NetworkRun", lambda *_, **__: pytest.fail("measured"))
     outcome = invoke(*arguments)
     assert outcome.exit_code == 2
     assert all(word in outcome.stderr for word in words)
@@ -117,5 +162,6 @@ def test_an_unknown_case_is_named(tmp_path):
 def test_help_teaches():
     text = CliRunner().invoke(app, ["bench", "--help"]).stdout
     assert "Example: slimbayes bench dense" in text
+    assert "Example: slimbayes bench --networks" in text
     assert "Let nothing else run" in text
     assert "--cases" in text

@@ -1,19 +1,22 @@
 """What a method costs: the time of a training step, as a ratio to the plain network's."""
 
-import os
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Sequence
 from typing import Any
 
-import numpy as np
 import torch
 
 from slimbayes._checks import check_choice, check_count
-from slimbayes.bench.interleaved import calibrate, measure, ratios
-from slimbayes.bench.suites import SUITES, Suite
+from slimbayes.bench.compiled import COMPILED_SUITES
+from slimbayes.bench.interleaved import calibrate, measure, summarise
+from slimbayes.bench.machine import load_average, load_warning, measuring
+from slimbayes.bench.suites import SUITES as EAGER_SUITES
+from slimbayes.bench.suites import Suite
 from slimbayes.provenance import provenance
 
 __all__ = ["SUITES", "run"]
+
+#: By name.
+SUITES = EAGER_SUITES | COMPILED_SUITES
 
 
 def run(
@@ -51,9 +54,9 @@ def run(
     check_count("rounds", rounds)
     check_count("threads", threads)
     chosen = suite.pick(cases)
-    load = _load()
+    load = load_average()
     steps = {}
-    with _threads(threads), torch.random.fork_rng(range(torch.cuda.device_count())):
+    with measuring(threads), torch.random.fork_rng(range(torch.cuda.device_count())):
         for case in chosen:
             torch.manual_seed(seed)
             steps[case.name] = case.build()
@@ -74,46 +77,6 @@ def run(
         },
         **source,
         "load_before": load,
-        "warning": _warning(load),
-        "results": {
-            name: {
-                "seconds": float(np.median(times[name])),
-                "ratio": ratio.median,
-                "quartiles": list(ratio.quartiles),
-                "interval": list(ratio.interval),
-            }
-            for name, ratio in ratios(times, suite.baseline, seed=seed).items()
-        },
+        "warning": load_warning(load),
+        "results": summarise(times, suite.baseline, seed),
     }
-
-
-def _load() -> float | None:
-    """Return how many processes wanted to run in the last minute, on average; None where nobody counts them."""
-    try:
-        return os.getloadavg()[0]
-    except (AttributeError, OSError):
-        return None
-
-
-def _warning(load: float | None) -> str | None:
-    """Return what a load before the run suggests about the ratios.
-
-    A neighbour takes caches, memory bandwidth and clock frequency even when it has a core of its own. Half a process
-    is more than a resting machine shows; a large one may have a twentieth of its cores at work unnoticed.
-    """
-    if load is None or load <= max(0.5, 0.05 * (os.cpu_count() or 1)):
-        return None
-    return (
-        f"The load average was {load:.2f} before the run: another process seems to be busy, and the ratios are less "
-        "certain than they look. Stop it, wait a minute and run again."
-    )
-
-
-@contextmanager
-def _threads(count: int) -> Iterator[None]:
-    before = torch.get_num_threads()
-    torch.set_num_threads(count)
-    try:
-        yield
-    finally:
-        torch.set_num_threads(before)

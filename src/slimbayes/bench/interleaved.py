@@ -1,17 +1,18 @@
 """Time several things against each other on a machine whose speed drifts."""
 
 import gc
+import math
 import time
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
 from slimbayes._checks import check_choice, check_count
 
-__all__ = ["Ratio", "calibrate", "measure", "ratios"]
+__all__ = ["Ratio", "calibrate", "measure", "ratios", "summarise"]
 
 Step = Callable[[], None]
 Clock = Callable[[], float]
@@ -64,6 +65,8 @@ def measure(
     progress: Callable[[int, int], None] = lambda done, total: None,
     seed: int = 0,
     clock: Clock = time.perf_counter,
+    seconds: float = math.inf,
+    least: int = 5,
 ) -> dict[str, Seconds]:
     """Time every case once in every round, in an order that is shuffled anew for each round.
 
@@ -71,12 +74,14 @@ def measure(
 
     Args:
         cases: What is called, by name.
-        rounds: Timings of each case.
+        rounds: Timings of each case, at most.
         repetitions: Calls in one timing, the same for all cases; see ``calibrate``.
         warmup: Calls before each timing that are not timed: the first one finds the caches filled by another case.
         progress: Called with the rounds done and the rounds in all.
         seed: Of the order.
         clock: Returns seconds.
+        seconds: After which no round is begun any more.
+        least: Rounds to make all the same.
 
     Returns:
         By name, the seconds of one call in each round, ``(rounds,)``.
@@ -92,6 +97,7 @@ def measure(
     names = list(cases)
     order = np.random.default_rng(seed)
     times = {name: np.empty(rounds) for name in names}
+    done, start = 0, clock()
     progress(0, rounds)
     with _collector_off():
         for round_ in range(rounds):
@@ -101,8 +107,11 @@ def measure(
                 for _ in range(warmup):
                     cases[name]()
                 times[name][round_] = _time(cases[name], repetitions, clock) / repetitions
-            progress(round_ + 1, rounds)
-    return times
+            done = round_ + 1
+            progress(done, rounds)
+            if done >= least and clock() - start >= seconds:
+                break
+    return {name: by_round[:done] for name, by_round in times.items()}
 
 
 def ratios(times: Mapping[str, Seconds], baseline: str, resamples: int = 10_000, seed: int = 0) -> dict[str, Ratio]:
@@ -125,6 +134,24 @@ def ratios(times: Mapping[str, Seconds], baseline: str, resamples: int = 10_000,
     rounds = len(times[baseline])
     picks = np.random.default_rng(seed).integers(rounds, size=(resamples, rounds))
     return {name: _ratio(seconds / times[baseline], picks) for name, seconds in times.items()}
+
+
+def summarise(times: Mapping[str, Seconds], baseline: str, seed: int = 0) -> dict[str, dict[str, Any]]:
+    """Return what is stored of every case as JSON values: its median seconds and its ratio to the baseline.
+
+    Example:
+        >>> summarise({"plain": np.array([1.0, 2.0])}, "plain")["plain"]
+        {'seconds': 1.5, 'ratio': 1.0, 'quartiles': [1.0, 1.0], 'interval': [1.0, 1.0]}
+    """
+    return {
+        name: {
+            "seconds": float(np.median(times[name])),
+            "ratio": ratio.median,
+            "quartiles": list(ratio.quartiles),
+            "interval": list(ratio.interval),
+        }
+        for name, ratio in ratios(times, baseline, seed=seed).items()
+    }
 
 
 def _ratio(by_round: Seconds, picks: NDArray[np.int64]) -> Ratio:

@@ -1,57 +1,156 @@
 """``slimbayes bench``."""
 
 import json
+from functools import partial
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
 
+from slimbayes.cli.bench_others import OTHERS, describe, draw_growth
 from slimbayes.cli.errors import errors_of
 from slimbayes.cli.output import check_out, progress_bar
 from slimbayes.files import write_json
 
 __all__ = ["bench"]
 
+#: Timings of each case of a suite.
+ROUNDS = 50
+
 
 def bench(
-    suite: Annotated[str, typer.Argument(help="What to measure; --list shows it.", show_default=False)] = "",
+    suite: Annotated[
+        str, typer.Argument(help="A suite to measure instead of the table; --list shows them.", show_default=False)
+    ] = "",
+    networks: Annotated[
+        str | None, typer.Option(help="Only these networks of the table, separated by commas, such as conv_16,mlp_512.")
+    ] = None,
     cases: Annotated[
         str | None, typer.Option(help="Only these cases, separated by commas; the plain network is always measured.")
     ] = None,
-    rounds: Annotated[int, typer.Option(min=1, help="Timings of each case.")] = 50,
+    rounds: Annotated[
+        int | None,
+        typer.Option(
+            min=1,
+            help=f"Timings of each case: by default what fits into ten minutes, {ROUNDS} in a suite.",
+            show_default=False,
+        ),
+    ] = None,
     threads: Annotated[int, typer.Option(min=1, help="Threads of torch.")] = 1,
-    out: Annotated[Path | None, typer.Option(help="JSON to write, by default runs/bench-SUITE.json.")] = None,
+    gpu: Annotated[bool, typer.Option("--gpu", help="Measure the table on the GPU or another accelerator.")] = False,
+    profile: Annotated[
+        str, typer.Option(help="Say where the time goes in the table's misses, in all of its cases, or in none.")
+    ] = "misses",
+    out: Annotated[
+        Path | None, typer.Option(help="JSON to write, by default runs/bench.json or runs/bench-SUITE.json.")
+    ] = None,
+    figure: Annotated[Path | None, typer.Option(help="Folder for a drawing of growth, as SVG and PDF.")] = None,
     as_json: Annotated[bool, typer.Option("--json", help="Print the results as JSON instead of a table.")] = False,
-    list_suites: Annotated[bool, typer.Option("--list", help="Show the suites and their cases, and stop.")] = False,
+    list_suites: Annotated[
+        bool, typer.Option("--list", help="Show the table's networks, the suites and their cases, and stop.")
+    ] = False,
 ) -> None:
-    """Measure the time of a training step as a ratio to the plain network's.
+    """Measure what a Bayesian network costs, as a ratio to the plain network.
 
-    Each round times every case once, in shuffled order: zero_grad, forward,
-    loss, backward, Adam, all on the same rows. Ratios are taken within a
-    round, so that slow drifts of the machine cancel. The table has their
-    median, their quartiles, and a 95% interval of the median.
+    Without a suite: the price of every method on every network, in less than
+    ten minutes. A train step is zero_grad, forward, cross entropy (with the
+    KL), backward and Adam; all cases of a network run on as many rows. The
+    table has each ratio with its target, marks what misses it, and says where
+    the time goes there. Other libraries' stored ratios follow.
+
+    Each round times every case once, in shuffled order. Ratios are taken
+    within a round, so that slow drifts of the machine cancel. The JSON has
+    their median, their quartiles, and a 95% interval of the median.
 
     Let nothing else run meanwhile: it would not slow all cases alike. A
     warning is printed and stored if the machine was busy before the start.
 
-    Example: slimbayes bench dense --cases rank1,batch_ensemble --rounds 100
-    """
-    from slimbayes._checks import check_choice
-    from slimbayes.bench import SUITES, run
-    from slimbayes.bench.table import table
+    Example: slimbayes bench
 
+    Example: slimbayes bench --networks mlp_512 --cases "rank1 split" --rounds 20
+
+    Example: slimbayes bench dense --cases rank1,batch_ensemble --rounds 100
+
+    Example: slimbayes bench growth --figure figures
+
+    Example: slimbayes bench service --networks mlp_512
+    """
     if list_suites:
-        for one in SUITES.values():
-            print(f"{one.name}: {one.description}\n  cases: {', '.join(case.name for case in one.cases)}")
+        _list()
         return
     with errors_of("bench"):
-        check_choice("suite", suite, SUITES)
-        out = out or Path("runs") / f"bench-{suite}.json"
-        check_out(out, f"bench-{suite}.json")
+        out = out or Path("runs") / (f"bench-{suite}.json" if suite else "bench.json")
         names = cases.split(",") if cases is not None else None
-        results = run(suite, names, rounds, threads, progress=progress_bar("measuring", "round"))
-        write_json(out, results)
-    print(json.dumps(results, indent=2) if as_json else table(results))
+        which = networks.split(",") if networks is not None else None
+        if figure is not None and suite != "growth":
+            raise ValueError("--figure draws growth: give it to `slimbayes bench growth`.")
+        if suite in OTHERS:
+            if gpu or profile != "misses":
+                raise ValueError(f"--gpu and --profile belong to the table: leave out {suite!r}.")
+            results, shown = OTHERS[suite](names, which, rounds, threads, out)
+            if figure is not None:
+                draw_growth(results, figure)
+        elif suite:
+            if networks is not None or gpu or profile != "misses":
+                raise ValueError(f"--networks, --gpu and --profile belong to the table: leave out {suite!r}.")
+            results, shown = _suite(suite, names, ROUNDS if rounds is None else rounds, threads, out)
+        else:
+            results, shown = _price(which, names, rounds, threads, gpu, profile, out)
+    print(json.dumps(results, indent=2) if as_json else shown)
     if results["warning"]:
         typer.secho(f"slimbayes bench: {results['warning']}", fg="yellow", err=True)
     typer.echo(f"Settings and hardware: {out}", err=True)
+
+
+def _list() -> None:
+    from slimbayes.bench import SUITES
+    from slimbayes.bench.lstm import LSTM, LSTM_ROWS
+    from slimbayes.bench.networks import NETWORKS
+    from slimbayes.bench.price_rows import ROWS
+
+    print(f"The table's networks: {', '.join(NETWORKS)}\n  cases: {', '.join(ROWS)}")
+    print(f"and {LSTM.name}\n  cases: {', '.join(LSTM_ROWS)}\n\nSuites:")
+    for one in SUITES.values():
+        print(f"{one.name}: {one.description}\n  cases: {', '.join(case.name for case in one.cases)}")
+    print(describe())
+
+
+def _suite(suite: str, cases: list[str] | None, rounds: int, threads: int, out: Path) -> tuple[dict[str, Any], str]:
+    from slimbayes import bench
+    from slimbayes._checks import check_choice
+    from slimbayes.bench.table import table
+
+    check_choice("suite", suite, [*bench.SUITES, *OTHERS])
+    check_out(out, f"bench-{suite}.json")
+    results = bench.run(suite, cases, rounds, threads, progress=progress_bar("measuring", "round"))
+    write_json(out, results)
+    return results, table(results)
+
+
+def _price(
+    networks: list[str] | None,
+    cases: list[str] | None,
+    rounds: int | None,
+    threads: int,
+    gpu: bool,
+    profile: str,
+    out: Path,
+) -> tuple[dict[str, Any], str]:
+    from slimbayes.bench.machine import accelerator
+    from slimbayes.bench.price import run_price
+    from slimbayes.bench.price_table import peers, price_table, profile_table
+
+    device = accelerator() if gpu else "cpu"
+    check_out(out, "bench.json")
+    results = run_price(
+        networks,
+        rounds,
+        threads,
+        progress=progress_bar("measuring", "%"),
+        save=partial(write_json, out),
+        device=device,
+        cases=cases,
+        profile=profile,
+    )
+    parts = [price_table(results, stored_peers=peers()), profile_table(results)]
+    return results, "\n\n".join(part for part in parts if part)
