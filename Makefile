@@ -6,7 +6,7 @@ PIP := $(BIN)/python -m pip install --quiet --disable-pip-version-check -c const
 # torch's threads fight over the cores as soon as anything else runs, so each process uses one.
 export OMP_NUM_THREADS ?= 1
 
-.PHONY: demo test slow lint types clean
+.PHONY: demo test slow lint types peers clean
 
 demo: $(VENV)/for-use
 	$(BIN)/slimbayes demo
@@ -24,6 +24,10 @@ lint: $(VENV)/for-development
 types: $(VENV)/for-development
 	$(BIN)/mypy
 
+# Other libraries' train steps beside ours; makes benchmarks/.venv on first use.
+peers:
+	$(PYTHON) benchmarks/peers.py
+
 $(BIN)/python:
 	$(PYTHON) -m venv $(VENV)
 
@@ -39,4 +43,4 @@ $(VENV)/for-development: pyproject.toml constraints.txt laplace.txt | $(BIN)/pyt
 	touch $@
 
 clean:
-	rm -rf $(VENV) .pytest_cache .mypy_cache .ruff_cache
+	rm -rf $(VENV) benchmarks/.venv .pytest_cache .mypy_cache .ruff_cache
