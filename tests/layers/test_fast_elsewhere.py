@@ -11,6 +11,8 @@ from fast_ddp_worker import inputs, network
 from fast_oracle import LAYERS, PASSES, SEED, assert_same, convert, counted, flipping, loss_of, outcome, plain_path
 from torch import nn
 
+from slimbayes.layers import scratch
+
 
 @pytest.mark.parametrize("how", PASSES)
 def test_a_whole_network(how):
@@ -153,3 +155,12 @@ def test_two_processes(tmp_path):
     ]
     logs = [worker.communicate(timeout=300)[0] for worker in workers]
     assert all(worker.returncode == 0 for worker in workers), "\n".join(logs)
+
+
+def test_much_scratch_memory_is_not_kept(monkeypatch):
+    monkeypatch.setattr(scratch, "MOST_BYTES", 64)
+    like = torch.zeros(4, 5)
+    first, second = scratch.scratch("much", like), scratch.scratch("much", like)
+    assert first.shape == second.shape == like.shape
+    assert first.data_ptr() != second.data_ptr()
+    assert scratch.scratch("little", like, 4, 4).data_ptr() == scratch.scratch("little", like, 16).data_ptr()

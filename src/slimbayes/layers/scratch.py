@@ -9,6 +9,8 @@ from torch import Tensor
 
 __all__ = ["scratch"]
 
+#: More than this is not kept for one use.
+MOST_BYTES = 2**27
 #: Shapes that are remembered at once.
 MOST_VIEWS = 256
 
@@ -44,6 +46,8 @@ def scratch(use: str, like: Tensor, *shape: int) -> Tensor:
     if found is not None:
         return found
     size = math.prod(shape or like.shape)
+    if size * like.element_size() > MOST_BYTES:
+        return torch.empty(shape, dtype=like.dtype, device="cpu") if shape else torch.empty_like(like)
     # Made in inference mode, memory could not be used in training afterwards.
     with torch.inference_mode(False):
         buffer = _kept.buffers.get((use, like.dtype))
