@@ -1,5 +1,6 @@
 """The price of every method on every network: what ``slimbayes bench`` measures."""
 
+import time
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -54,7 +55,7 @@ def run_price(
         JSON values: settings, provenance, the machine's load before the run; ``results[network][case]`` with the
         median seconds, the ratio to the plain network with quartiles and interval, the target and whether it is met
         (for memory bytes instead of seconds); in ``runs`` the rounds of each interleaved run; in ``profiles`` the
-        operators that take longest.
+        operators that take longest; in ``seconds`` how long it all took.
 
     Example:
         >>> from slimbayes.bench.networks import dense_net
@@ -90,6 +91,7 @@ def run_price(
         "runs": {},
         "profiles": {},
     }
+    start = time.monotonic()
     parts = _Parts(progress, [SECONDS.get(network.name, 10) for network in chosen])
     with measuring(threads), torch.random.fork_rng(range(torch.cuda.device_count())):
         results.update(provenance())
@@ -100,6 +102,7 @@ def run_price(
             results["results"][network.name] = run.results
             results["runs"][network.name] = run.runs
             results["profiles"][network.name] = run.profiles
+            results["seconds"] = time.monotonic() - start
             if save is not None:
                 save(results)
     return results
