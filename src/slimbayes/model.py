@@ -22,6 +22,7 @@ from slimbayes.layers.base import BayesianLayer, Collects, Stochastic, share_sam
 from slimbayes.layers.factor import Factor, alike, draw_together, hold_together
 from slimbayes.layers.factor_kl import divergences
 from slimbayes.layers.networks import Networks
+from slimbayes.layers.own_gradients import plain_operations_wanted
 from slimbayes.layers.refreshed_law import RefreshedLaw
 from slimbayes.layers.statistics import refresh_statistics
 from slimbayes.layers.transformer import close_fast_paths, undo_patches
@@ -142,14 +143,15 @@ class BayesianModel(nn.Module):
         generator: Generator | None,
         draw: dict[str, Tensor] | None,
     ) -> Any:
-        generator = generator_for(self, generator)
+        if samples > 0:  # a pass that draws nothing leaves the source of randomness as it was
+            generator = generator_for(self, generator)
         at_work = self.coherent and self.training  # what trains runs as it is, and nothing is drawn
         if noise == "shared" and draw is None and samples > 0 and not at_work:
             draw = self.draw(samples, generator)
         first = not self._checked and not torch.compiler.is_compiling()
         called: set[str] | None = set() if first else None
         with self.sampling.during(samples, noise, rows, generator, draw, called):
-            if noise != "shared" and draw is None and samples > 0:
+            if noise == "example" and draw is None and samples > 0 and not plain_operations_wanted():
                 self._draw_together(rows, generator)
             output = self.net(*args, **kwargs)
         if called is not None:
