@@ -3,22 +3,74 @@
 import json
 from pathlib import Path
 
+import pytest
+
+from slimbayes.bench.growth_table import growth_points_table, growth_table, splitting_table
+from slimbayes.bench.networks import NETWORKS
+from slimbayes.bench.price_rows import ROWS
+from slimbayes.bench.price_table import peers, price_table, profile_table
+from slimbayes.bench.service_table import service_table
 from slimbayes.bench.table import table
 
 ROOT = Path(__file__).parent.parent.parent
 PAGE = (ROOT / "docs" / "bench.md").read_text()
 
 
+SUITES = ("dense", "dense-first", "loop-mlp", "loop-conv", "compiled-mlp-512", "compiled-conv-16")
+
+
 def stored(name):
-    return json.loads((ROOT / "experiments" / "results" / f"bench-{name}.json").read_text())
+    return json.loads((ROOT / "experiments" / "results" / f"bench{name and '-'}{name}.json").read_text())
 
 
-def test_the_page_shows_the_stored_runs():
-    for name in ("dense", "dense-first", "loop-mlp", "loop-conv"):
-        run = stored(name)
-        assert table(run, markdown=True) in PAGE
-        assert run["commit"]
-        assert not run["commit"].endswith("dirty")
+@pytest.mark.parametrize("name", ["", *SUITES, "growth", "service"])
+def test_a_stored_run_says_where_it_comes_from(name):
+    run = stored(name)
+    assert run["commit"]
+    assert not run["commit"].endswith("dirty")
+    assert run["hardware"]["processor"]
+    assert run["versions"]["torch"]
+    assert run["settings"]["threads"] == 1
+
+
+@pytest.mark.parametrize("name", SUITES)
+def test_the_page_shows_a_suite(name):
+    assert table(stored(name), markdown=True) in PAGE
+
+
+def test_the_page_shows_the_price_table_and_where_the_time_goes():
+    run = stored("")
+    assert price_table(run, markdown=True) in PAGE
+    assert profile_table(run) in PAGE
+
+
+def test_the_price_table_is_complete_and_was_made_in_ten_minutes():
+    run = stored("")
+    assert run["seconds"] < 600
+    for network in NETWORKS.values():
+        assert set(run["results"][network.name]) == {row.name for row in ROWS.values() if row.applies(network)}
+    for network, cases in run["results"].items():
+        missed = {name for name, one in cases.items() if one.get("met") is False and "seconds" in one}
+        assert missed <= set(run["profiles"][network])
+
+
+def test_peers_were_measured_beside_ours():
+    run = peers()
+    assert run is not None
+    assert not run["commit"].endswith("dirty")
+    for network in NETWORKS:
+        assert {"plain", "batch_ensemble", "rank1 per example", "torch-uncertainty BatchEnsemble"} <= set(
+            run["results"][network]
+        )
+
+
+def test_growth_and_service_have_their_pages():
+    growth, service = stored("growth"), stored("service")
+    page = (ROOT / "docs" / "bench-growth.md").read_text()
+    assert growth_table(growth, markdown=True).split("\n\n")[0] in page
+    assert growth_points_table(growth, markdown=True) in page
+    assert splitting_table(growth, markdown=True) in page
+    assert service_table(service, markdown=True) in (ROOT / "docs" / "bench-service.md").read_text()
 
 
 def test_tied_weights_cost_less_than_half_of_what_mean_field_weights_add():
