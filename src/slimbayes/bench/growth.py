@@ -14,7 +14,7 @@ from slimbayes.bench.growth_points import AXES, Axis
 from slimbayes.bench.interleaved import calibrate, measure, summarise
 from slimbayes.bench.machine import load_average, load_warning, measuring
 from slimbayes.bench.memory import peak_memory
-from slimbayes.bench.networks import CLASSES, NETWORKS, BenchNetwork
+from slimbayes.bench.networks import CLASSES, BenchNetwork, find_network
 from slimbayes.bench.steps import Step, train_step
 from slimbayes.provenance import provenance
 
@@ -65,7 +65,7 @@ def run_growth(
         [4, 8, 16]
     """
     chosen = [_axis(axis) for axis in (AXES if axes is None else axes)]
-    networks = [_network(network) for network in splitting]
+    networks = [find_network(network, "splitting") for network in splitting]
     check_count("threads", threads)
     if points is not None:
         check_count("points", points, 3, "Two points always lie on a power law.")
@@ -103,13 +103,6 @@ def _axis(axis: str | Axis) -> Axis:
         return axis
     check_choice("axes", axis, AXES)
     return AXES[axis]
-
-
-def _network(network: str | BenchNetwork) -> BenchNetwork:
-    if isinstance(network, BenchNetwork):
-        return network
-    check_choice("splitting", network, NETWORKS)
-    return NETWORKS[network]
 
 
 def _shifted(progress: Progress, before: int, total: int) -> Progress:

@@ -8,8 +8,9 @@ import torch
 from torch import Tensor, nn
 
 from slimbayes import nets
+from slimbayes._checks import check_choice
 
-__all__ = ["CLASSES", "MEMBERS", "NETWORKS", "BenchNetwork"]
+__all__ = ["CLASSES", "MEMBERS", "NETWORKS", "BenchNetwork", "find_network"]
 
 CLASSES = 10
 MEMBERS = 4
@@ -107,3 +108,24 @@ NETWORKS = {
         BenchNetwork("wrn_16_4", "WRN-16-4", partial(nets.wide_resnet, "16-4", CLASSES), IMAGE, 32, True),
     )
 }
+
+
+def find_network(
+    network: str | BenchNetwork, argument: str, known: dict[str, BenchNetwork] | None = None
+) -> BenchNetwork:
+    """Return a network by its name; one that is given as such is returned.
+
+    Args:
+        network: A network or its name.
+        argument: The argument's name, for the error message.
+        known: Networks by name; None for ``NETWORKS``.
+
+    Example:
+        >>> find_network("mlp_512", "networks").rows
+        256
+    """
+    if isinstance(network, BenchNetwork):
+        return network
+    known = NETWORKS if known is None else known
+    check_choice(argument, network, known)
+    return known[network]

@@ -9,7 +9,7 @@ import torch
 from slimbayes._checks import check_choice, check_count
 from slimbayes.bench.lstm import LSTM, LSTM_ROWS
 from slimbayes.bench.machine import load_average, load_warning, measuring
-from slimbayes.bench.networks import MEMBERS, NETWORKS, BenchNetwork
+from slimbayes.bench.networks import MEMBERS, NETWORKS, BenchNetwork, find_network
 from slimbayes.bench.price_rows import ROWS, Row
 from slimbayes.bench.price_run import NetworkRun
 from slimbayes.bench.steps import Step
@@ -64,7 +64,9 @@ def run_price(
         >>> list(results), results["plain"]["ratio"], results["rank1 split"]["target"]
         (['plain', 'rank1 split'], 1.0, None)
     """
-    chosen = [_network(one) for one in (all_networks() if networks is None else networks)]
+    chosen = [
+        find_network(one, "networks", all_networks()) for one in (all_networks() if networks is None else networks)
+    ]
     for name in cases or ():
         check_choice("cases", name, [*ROWS, *LSTM_ROWS])
     if rounds is not None:
@@ -116,13 +118,6 @@ def all_networks() -> dict[str, BenchNetwork]:
         ['conv_16', 'conv_64', 'mlp_512', 'mlp_1024', 'wrn_16_4', 'lstm_128']
     """
     return {**NETWORKS, LSTM.name: LSTM}
-
-
-def _network(network: str | BenchNetwork) -> BenchNetwork:
-    if isinstance(network, BenchNetwork):
-        return network
-    check_choice("networks", network, all_networks())
-    return all_networks()[network]
 
 
 def _rows(network: BenchNetwork, cases: Sequence[str] | None) -> dict[str, Row]:

@@ -13,7 +13,7 @@ from torch import Tensor
 from slimbayes._checks import check_choice, check_count, check_number
 from slimbayes.bench.interleaved import measure, ratios
 from slimbayes.bench.machine import load_average, load_warning, measuring
-from slimbayes.bench.networks import MEMBERS, NETWORKS, BenchNetwork
+from slimbayes.bench.networks import MEMBERS, BenchNetwork, find_network
 from slimbayes.bench.service_checks import check_distribution, check_same
 from slimbayes.bench.service_forms import FORMS, NotApplicable, Request
 from slimbayes.bench.service_modules import MODULES, build_modules
@@ -71,7 +71,7 @@ def run_service(
         >>> [(one["module"], one["form"]) for one in results["results"]["tiny"]["2"]]
         [('plain', 'eager'), ('rank1 held draw', 'eager'), ('rank1 per example', 'eager')]
     """
-    chosen = [_network(network) for network in networks]
+    chosen = [find_network(network, "networks") for network in networks]
     names = list(FORMS) if forms is None else list(forms)
     for name in names:
         check_choice("forms", name, FORMS)
@@ -110,13 +110,6 @@ def run_service(
                         save(results)
             torch._dynamo.reset()
     return results
-
-
-def _network(network: str | BenchNetwork) -> BenchNetwork:
-    if isinstance(network, BenchNetwork):
-        return network
-    check_choice("networks", network, NETWORKS)
-    return NETWORKS[network]
 
 
 def _versions() -> dict[str, str | None]:
