@@ -1,7 +1,7 @@
 """The signal-to-noise ratio of gradients: Figure 6 (top right) and footnote 3 of the k-tied paper."""
 
 from math import nan
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 import torch
@@ -100,6 +100,15 @@ class GradientSNR:
             change = g - self._means[name]
             self._means[name] += change / self.batches
             self._squares[name] += change * (g - self._means[name])
+
+    def state_dict(self) -> dict[str, Any]:
+        """Return the window as it is: numbers and tensors."""
+        return {"batches": self.batches, "means": dict(self._means), "squares": dict(self._squares)}
+
+    def load_state_dict(self, state: dict[str, Any]) -> None:
+        """Go on with a window of the same model."""
+        self.batches = state["batches"]
+        self._means, self._squares = dict(state["means"]), dict(state["squares"])
 
     @property
     def full(self) -> bool:

@@ -12,6 +12,7 @@ from slimbayes.cli.ensemble import ensemble
 from slimbayes.cli.evaluate import evaluate
 from slimbayes.cli.predict import predict
 from slimbayes.cli.report import report
+from slimbayes.cli.reproduce import reproduce
 from slimbayes.cli.train import train
 
 __all__ = ["app"]
@@ -46,3 +47,4 @@ app.command()(report)
 app.command()(predict)
 app.add_typer(data_app, name="data")
 app.command()(bench)
+app.command()(reproduce)

@@ -1,9 +1,10 @@
 """The process of one cell: it trains what a folder's ``config.yaml`` says.
 
-Locally it is run as a file, ``cell_process.py FOLDER PARENT``: importing the package takes seconds, and the watch over
-the process that started this one begins before.
+Locally it is run as a file, ``cell_process.py FOLDER PARENT TASK``, where TASK is the function to call, ``module:name``:
+importing the package takes seconds, and the watch over the process that started this one begins before.
 """
 
+import importlib
 import os
 import sys
 import threading
@@ -59,4 +60,5 @@ def _end_with(parent: int) -> None:
 
 if __name__ == "__main__":
     threading.Thread(target=_end_with, args=[int(sys.argv[2])], daemon=True).start()
-    sys.exit(train_cell(Path(sys.argv[1])))
+    module, _, name = sys.argv[3].partition(":")
+    sys.exit(getattr(importlib.import_module(module), name)(Path(sys.argv[1])))

@@ -1,5 +1,6 @@
 """A training run as data: what ``slimbayes train`` reads, checks, shows and stores."""
 
+import itertools
 import os
 from pathlib import Path
 from typing import Annotated, Any, Literal, Self
@@ -172,6 +173,26 @@ class Evaluation(Section):
     """Score the best checkpoint on the test examples at the end."""
 
 
+class Watch(Section):
+    """What is looked at while a variational model trains; lines of metrics.jsonl with the key `watch`."""
+
+    every: int | None = Field(None, ge=1)
+    """Steps between looks at -ELBO on the validation examples and at each layer's mean standard deviation."""
+    samples: int = Field(1, ge=1)
+    """Draws of each member for that."""
+    snr: list[Annotated[int, Field(ge=1)]] = Field(default_factory=list)
+    """Steps after which the signal-to-noise ratio of the standard deviations' gradients is stored."""
+    window: int = Field(10, ge=2)
+    """Steps up to there whose gradients count."""
+
+    @model_validator(mode="after")
+    def _windows_apart(self) -> Self:
+        steps = [0, *self.snr]
+        if any(later - earlier < self.window for earlier, later in itertools.pairwise(steps)):
+            raise ValueError(f"give steps in order, `window` ({self.window}) or more apart, but got snr {self.snr}")
+        return self
+
+
 class TrainConfig(Section):
     """Everything that a run depends on.
 
@@ -207,6 +228,7 @@ class TrainConfig(Section):
     """Memory layout of convolutional networks; faster on most machines."""
     seed: int = Field(0, ge=0, lt=2**63)
     evaluation: Evaluation = Evaluation()
+    watch: Watch = Watch()
     log_every: int = Field(50, ge=1)
     """Steps between lines of metrics.jsonl."""
     trackers: list[Literal["tensorboard", "wandb", "mlflow"]] = Field(default_factory=list)

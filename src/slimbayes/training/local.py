@@ -14,17 +14,20 @@ LOG = "log.txt"
 #: Folders of cells, each with None or what went wrong.
 Outcomes = Generator[tuple[Path, str | None], None, None]
 
+#: What is done with a cell by default.
+TRAIN = "slimbayes.training.cell_process:train_cell"
 SCRIPT = Path(__file__).with_name("cell_process.py")
 
 
-def run_locally(folders: Iterable[Path], workers: int) -> Outcomes:
-    """Train cells, and yield each folder with None or its error as soon as it is done.
+def run_locally(folders: Iterable[Path], workers: int, task: str = TRAIN) -> Outcomes:
+    """Train cells, or do something else with each, and yield each folder with None or its error as soon as it is done.
 
     Processes that are left when the iterator is closed are stopped; should this one be killed, they end by themselves.
 
     Args:
         folders: Each with a ``config.yaml``; output goes to its ``log.txt``.
         workers: Processes side by side.
+        task: A function of a folder that returns None or what went wrong, as ``module:name``.
     """
     waiting = list(folders)[::-1]
     running: dict[Path, subprocess.Popen[bytes]] = {}
@@ -32,7 +35,7 @@ def run_locally(folders: Iterable[Path], workers: int) -> Outcomes:
         while waiting or running:
             while waiting and len(running) < workers:
                 folder = waiting.pop()
-                running[folder] = _start(folder)
+                running[folder] = _start(folder, task)
             for folder in [folder for folder, process in running.items() if process.poll() is not None]:
                 yield folder, _error(running.pop(folder).returncode, folder / LOG)
             time.sleep(0.05)
@@ -40,12 +43,12 @@ def run_locally(folders: Iterable[Path], workers: int) -> Outcomes:
         _stop(running.values())
 
 
-def _start(folder: Path) -> subprocess.Popen[bytes]:
+def _start(folder: Path, task: str) -> subprocess.Popen[bytes]:
     # The process finds the same modules, so that a network of one's own is found as well.
     path = os.pathsep.join(entry or os.getcwd() for entry in sys.path)
     with (folder / LOG).open("ab") as log:
         return subprocess.Popen(
-            [sys.executable, "-P", SCRIPT, folder, str(os.getpid())],
+            [sys.executable, "-P", SCRIPT, folder, str(os.getpid()), task],
             env={**os.environ, "OMP_NUM_THREADS": "1", "PYTHONPATH": path},
             stdin=subprocess.DEVNULL,
             stdout=log,

@@ -1,6 +1,6 @@
 """The inner loop: one optimiser step after another."""
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from typing import Any
 
@@ -32,6 +32,7 @@ class Loop:
         schedule: Its learning rates.
         clip_norm: Bound of the gradients' norm, or None.
         channels_last: Turn images into that layout.
+        look: Called before each update with the number of the step, counted from 1, while gradients are there.
     """
 
     accelerator: Accelerator
@@ -41,6 +42,7 @@ class Loop:
     schedule: LambdaLR
     clip_norm: float | None = None
     channels_last: bool = False
+    look: Callable[[int], None] | None = None
 
     def step(self, parts: Iterable[Part], meter: Meter) -> int:
         """Do one optimiser step on this process's parts of its examples; return their number."""
@@ -69,6 +71,8 @@ class Loop:
         self.accelerator.backward(loss)
         if self.clip_norm is not None and self.accelerator.sync_gradients:
             self._clip(self.clip_norm)
+        if self.look is not None and self.accelerator.sync_gradients:
+            self.look(self.elbo.steps + 1)
         self._update()
 
     def _clip(self, norm: float) -> None:

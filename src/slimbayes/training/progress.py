@@ -59,6 +59,10 @@ class Progress:
         self.bar.set_postfix_str(f"{_words(means)} {rate:.0f}/s", refresh=False)
         self._write({"epoch": epoch, "step": step, "lr": lr, **means._asdict(), "examples_per_second": rate})
 
+    def watched(self, epoch: int, step: int, seconds: float, seen: dict[str, Any]) -> None:
+        """Store what was looked at after a step, with the seconds of training until then."""
+        self._write({"epoch": epoch, "step": step, "seconds": seconds, "watch": seen})
+
     def store(self, epoch: int, step: int, train: dict[str, Any], validation: dict[str, float] | None) -> None:
         """Store an epoch's means and its scores on the validation examples."""
         self._write({"epoch": epoch, "step": step, "train": train, "validation": validation})

@@ -32,6 +32,7 @@ from slimbayes.training.networks import build_network
 from slimbayes.training.progress import Progress
 from slimbayes.training.rates import build_cycles, build_optimiser, build_schedule, restore_schedule, switch_noise
 from slimbayes.training.run import Run
+from slimbayes.training.watching import Watcher
 
 __all__ = ["Trainer"]
 
@@ -111,7 +112,11 @@ class Trainer:
         )
         model, prepared = accelerator.prepare(self.bare, optimiser)
         clip = config.optimiser.clip_norm
-        self.loop = Loop(accelerator, model, elbo, prepared, schedule, clip, channels_last)
+        self.watcher = None
+        if config.watch.every is not None or config.watch.snr:
+            self.watcher = Watcher(config.watch, self.bare, self.data, config.seed)
+        look = None if self.watcher is None else self.watcher.gradients
+        self.loop = Loop(accelerator, model, elbo, prepared, schedule, clip, channels_last, look)
 
     def _begin(self, new: bool) -> None:
         # Two moments for each parameter at most, as Adam has.
@@ -152,6 +157,8 @@ class Trainer:
         if self.accelerator.scaler is not None:
             self.accelerator.scaler.load_state_dict(state["scaler"])
         self.seconds = state["seconds"]
+        if self.watcher is not None:
+            self.watcher.load_state_dict(state["watch"])
         rank = self.accelerator.process_index
         if rank < len(state["random"]):
             restore_random_state(state["random"][rank])
@@ -167,7 +174,7 @@ class Trainer:
             try:
                 means = self.epoch(epoch)
                 self._check_weights()
-                self.seconds += time.perf_counter() - start
+                self.seconds += time.perf_counter() - start - self._watched()
                 self._finish_epoch(epoch + 1, means)
             except NonFiniteLoss as error:
                 good = self.run.checkpoints.last_good()
@@ -194,6 +201,8 @@ class Trainer:
             examples *= self.accelerator.num_processes
             done += examples
             self.progress.step(examples)
+            if self.watcher is not None and self.main:
+                self._watch(self.watcher, epoch, time.perf_counter() - start)
             if loop.elbo.steps % config.log_every == 0:
                 self._log(epoch, meter, lr)
         rate = done / (time.perf_counter() - start)
@@ -209,6 +218,19 @@ class Trainer:
         if self.config.trackers:
             values = {f"train/{name}": value for name, value in means._asdict().items() if value is not None}
             self.accelerator.log({**values, "train/lr": lr}, step)
+
+    def _watch(self, watcher: Watcher, epoch: int, seconds: float) -> None:
+        step, before = self.loop.elbo.steps, self.seconds + seconds - watcher.seconds  # of training alone
+        seen = watcher.after(step)
+        if seen is not None:
+            self.progress.watched(epoch + 1, step, before, seen)
+
+    def _watched(self) -> float:
+        """Return the seconds that looking took in this epoch, and count anew."""
+        if self.watcher is None:
+            return 0.0
+        seconds, self.watcher.seconds = self.watcher.seconds, 0.0
+        return seconds
 
     def _check_weights(self) -> None:
         """A finite loss may have had gradients that are not, and a checkpoint must be good."""
@@ -239,6 +261,7 @@ class Trainer:
                 "scaler": None if scaler is None else scaler.state_dict(),
                 "random": states,
                 "seconds": self.seconds,
+                "watch": {} if self.watcher is None else self.watcher.state_dict(),
             }
             # Stored before, so that no epoch lacks its line: a line whose checkpoint never came is cut off on resuming.
             self.progress.store(epoch, step, means, validation)

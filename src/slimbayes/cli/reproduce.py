@@ -1,0 +1,128 @@
+"""``slimbayes reproduce``."""
+
+import json
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from slimbayes.cli.errors import errors_of
+from slimbayes.cli.output import progress_bar
+
+if TYPE_CHECKING:
+    from slimbayes.experiments.study import Study
+
+__all__ = ["reproduce"]
+
+
+def reproduce(
+    names: Annotated[
+        list[str] | None,
+        typer.Argument(
+            help="Tables, figures or studies that --list shows, such as k_tied_table_2.", show_default=False
+        ),
+    ] = None,
+    scale: Annotated[
+        str,
+        typer.Option(
+            help="paper: the published configuration. small: cut down for two CPU cores. smoke: does everything run?"
+        ),
+    ] = "small",
+    show_list: Annotated[bool, typer.Option("--list", help="Show what there is, and stop.")] = False,
+    rebuild: Annotated[
+        bool, typer.Option("--results", help="Make every table, figure and page again from the stored runs, and stop.")
+    ] = False,
+    experiments: Annotated[Path, typer.Option(help="Folder with the YAML files and the results.")] = Path(
+        "experiments"
+    ),
+    docs: Annotated[Path, typer.Option(help="Folder whose results/ gets the pages.")] = Path("docs"),
+    results: Annotated[
+        Path | None, typer.Option(help="Where finished runs are stored; by default EXPERIMENTS/results.")
+    ] = None,
+    runs: Annotated[Path, typer.Option(help="Where checkpoints and logs go.")] = Path("runs") / "reproduce",
+    data_dir: Annotated[
+        Path | None, typer.Option(help="Where the data sets are; $SLIMBAYES_DATA if not given.")
+    ] = None,
+    workers: Annotated[int, typer.Option(min=1, help="Runs side by side, one thread each.")] = 2,
+    as_json: Annotated[bool, typer.Option("--json", help="Print the list as JSON.")] = False,
+    quiet: Annotated[bool, typer.Option("--quiet", "-q", help="Show no progress.")] = False,
+) -> None:
+    """Run what a table or figure of the papers needs, and make it.
+
+    Runs that are stored already are not made again, interrupted ones go
+    on from their last checkpoint, and runs that several tables share are
+    made once. The longest go first.
+
+    Example: slimbayes reproduce --list
+             slimbayes reproduce k_tied_figure_6 --scale small
+             slimbayes reproduce --results
+    """
+    with errors_of("reproduce"):
+        if not experiments.is_dir():
+            raise FileNotFoundError(
+                f"There is no folder {experiments}. Call this in a clone of the project, or give --experiments."
+            )
+        if show_list:
+            from slimbayes.experiments.listing import listing
+
+            shown = listing(experiments)
+            print(json.dumps(shown.as_json(), indent=2) if as_json else shown)
+            return
+        if rebuild:
+            from slimbayes.experiments.rebuild import rebuild as make
+
+            for path in make(experiments, docs, Path("README.md")):
+                print(path)
+            return
+        if not names:
+            raise ValueError("give the name of a table or figure, or --list to see them")
+        _run(names, scale, experiments, results or experiments / "results", runs, data_dir, workers, quiet)
+
+
+def _run(
+    names: list[str],
+    scale: str,
+    experiments: Path,
+    results: Path,
+    runs: Path,
+    data_dir: Path | None,
+    workers: int,
+    quiet: bool,
+) -> None:
+    from slimbayes._checks import check_choice
+    from slimbayes.experiments.running import missing_jobs, run_jobs
+    from slimbayes.experiments.study import SCALES
+
+    check_choice("--scale", scale, SCALES)
+    studies = _studies(names, experiments)
+    if data_dir is not None:
+        for study in studies.values():
+            data = study.base["data"]
+            named = {"name": data} if isinstance(data, str) else data
+            study.base = {**study.base, "data": {**named, "folder": str(data_dir)}}
+    jobs = missing_jobs(studies, scale, results)
+    for name in (name for name, study in studies.items() if scale not in study.scales):
+        typer.secho(f"slimbayes reproduce: {name} has no scale {scale}", err=True)
+    if not quiet:
+        hours = sum(job.minutes for job in jobs) / 60
+        typer.secho(f"{len(jobs)} runs to make, about {hours:.1f} hours of one core; {workers} at a time", err=True)
+    failed = run_jobs(jobs, runs, results, workers, None if quiet else progress_bar("reproduce", "run"), quiet)
+    for folder, error in failed.items():
+        typer.secho(f"{folder}: {error} (log: {folder}/log.txt)", fg="red", err=True)
+    if failed:
+        raise typer.Exit(1)
+
+
+def _studies(names: list[str], experiments: Path) -> dict[str, "Study"]:
+    """Return the studies that some tables, figures or studies need."""
+    from slimbayes._checks import check_choice
+    from slimbayes.experiments.item import read_items
+    from slimbayes.experiments.study import read_studies
+
+    studies, items = read_studies(experiments), read_items(experiments)
+    wanted: dict[str, Study] = {}
+    for name in names:
+        check_choice("name", name, [*items, *studies])
+        for study in items[name].studies if name in items else [name]:
+            wanted[study] = studies[study]
+    return wanted

@@ -1,0 +1,87 @@
+"""One run of a study: train it, look at it, store it."""
+
+import json
+import sys
+import traceback
+from dataclasses import dataclass
+from pathlib import Path
+
+from slimbayes.experiments.stored import comparable, readable, result_path
+from slimbayes.experiments.study import Look, Study
+from slimbayes.files import replacing, write_json
+from slimbayes.training.cells import Cell
+from slimbayes.training.run import Run
+
+__all__ = ["Job", "run_job"]
+
+#: Holds what is to be stored beside the numbers, and where; in a run's folder.
+FILE = "job.json"
+
+
+@dataclass(frozen=True)
+class Job:
+    """A run that is to be made.
+
+    Attributes:
+        study: Name of its study.
+        scale: Its scale.
+        cell: Title, seed and configuration.
+        look: What is measured after training.
+        minutes: How long it is thought to take.
+    """
+
+    study: str
+    scale: str
+    cell: Cell
+    look: Look
+    minutes: float
+
+    @classmethod
+    def of(cls, name: str, study: Study, scale: str) -> list["Job"]:
+        """Return all runs of a study at a scale."""
+        look, minutes = study.look_at(scale), study.scale(scale).minutes
+        return [cls(name, scale, cell, look, minutes) for cell in study.cells(scale)]
+
+    def prepare(self, runs: Path, results: Path) -> Path:
+        """Write down what ``run_job`` needs; return the run's folder."""
+        folder = runs / self.study / self.scale / self.cell.name
+        folder.mkdir(parents=True, exist_ok=True)
+        Run(folder).store_config(self.cell.config)
+        about = {
+            "study": self.study,
+            "scale": self.scale,
+            "cell": self.cell.name,
+            "method": self.cell.method,
+            "override": self.cell.override,
+            "seed": self.cell.seed,
+        }
+        path = result_path(results, self.study, self.scale, self.cell.name).resolve()
+        write_json(folder / FILE, {"about": about, "look": self.look.model_dump(), "result": str(path)})
+        return folder
+
+
+def run_job(folder: Path) -> str | None:
+    """Train what the folder holds from its last checkpoint on, look at it and store the result.
+
+    Returns:
+        None, or what went wrong in one line; the whole story goes to the standard error.
+    """
+    from slimbayes.experiments.looking import look_at
+    from slimbayes.provenance import provenance
+    from slimbayes.training.cell_process import train_cell
+
+    job = json.loads((folder / FILE).read_text())
+    error = train_cell(folder)
+    if error is not None:
+        return error
+    try:
+        found = look_at(folder, Look(**job["look"]))
+        path = Path(job["result"])
+        path.parent.mkdir(parents=True, exist_ok=True)
+        content = {**job["about"], "config": comparable(Run.open(folder).config), **found, **provenance()}
+        with replacing(path) as (temporary,):
+            temporary.write_text(readable(content) + "\n")
+    except Exception as failure:
+        traceback.print_exc(file=sys.stderr)
+        return " ".join(f"{type(failure).__name__}: {failure}".split())
+    return None

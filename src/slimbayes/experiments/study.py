@@ -1,0 +1,146 @@
+"""A study: runs that belong together, from which several tables and figures are made.
+
+.. code-block:: yaml
+
+    title: MNIST MLP
+    base: {data: mnist, net: mlp}            # as in a grid of `slimbayes train`, with methods, overrides and seeds
+    methods: {mean_field: {prior_std: 0.3}, 2-tied: {name: k_tied, k: 2, prior_std: 0.3}}
+    seeds: 3
+    layers: {"1": dense 1, "3": dense 2}     # what the network's layers are called in tables and figures
+    look: {samples: 100, spectra: 20}        # after training, at the last weights
+    scales:
+      paper: {minutes: 10}                   # of one run, on one core
+      smoke: {minutes: 0.05, change: {data: digits, epochs: 1}, seeds: 1, look: {samples: 2}}
+"""
+
+import json
+from pathlib import Path
+from typing import Any, Literal
+
+from pydantic import Field
+
+from slimbayes._checks import check_choice
+from slimbayes.training.cells import Cell, cells_of
+from slimbayes.training.config import Section
+from slimbayes.training.grid_file import Grid, read_grid
+from slimbayes.training.parsing import parse_config, read_yaml, with_overrides
+
+__all__ = ["SCALES", "Look", "Scale", "Study", "read_studies", "read_study"]
+
+ScaleName = Literal["paper", "small", "smoke"]
+SCALES: tuple[ScaleName, ...] = ("paper", "small", "smoke")
+
+
+class Look(Section):
+    """What is measured after training, at the last weights."""
+
+    samples: int = Field(100, ge=1)
+    """Draws of each member for the scores."""
+    parts: list[Literal["validation", "test"]] = ["validation", "test"]
+    """Examples that are scored; choices are made on the validation examples alone."""
+    low_rank: list[int] = Field(default_factory=list)
+    """Ranks by which standard deviations are replaced; of mean-field runs."""
+    tie: list[int] = Field(default_factory=list)
+    """Values of k for k-tied models made out of mean-field ones."""
+    spectra: int = Field(0, ge=0)
+    """Singular values whose share of variance is stored, for each layer."""
+    heat_maps: list[str] = Field(default_factory=list)
+    """Layers whose standard deviations are stored, thinned out, beside their approximations; of the first seed."""
+    evaluate: dict[str, Any] | None = None
+    """Settings of `slimbayes evaluate`: corrupted and foreign examples as well."""
+
+
+class Scale(Section):
+    """How much of a study is run."""
+
+    minutes: float = Field(gt=0)
+    """Of one run: decides which goes first, and adds up to the hours that `--list` shows."""
+    on: str = "one CPU core"
+    """What it takes them on."""
+    change: dict[str, Any] = Field(default_factory=dict)
+    """Keys of the base, such as `epochs` or `optimiser.lr`, with other values."""
+    methods: list[str] | None = None
+    """Titles of the methods that are run; by default all."""
+    seeds: int | list[int] | None = None
+    """By default the study's."""
+    look: dict[str, Any] = Field(default_factory=dict)
+    """Keys of `look` with other values."""
+    cut: str = ""
+    """What is less than in the paper, in words."""
+
+
+class Study(Section):
+    """What a study's file holds."""
+
+    title: str
+    base: dict[str, Any]
+    """As in a grid: keys and values of a configuration, or a file."""
+    methods: Any = None
+    """As in a grid."""
+    overrides: dict[str, dict[str, Any]] | None = None
+    """As in a grid."""
+    seeds: int | list[int] = 3
+    layers: dict[str, str] = Field(default_factory=dict)
+    """Titles of the network's layers."""
+    look: Look = Look()
+    scales: dict[ScaleName, Scale] = Field(min_length=1)
+
+    def scale(self, name: str) -> Scale:
+        """Return one of the scales, or raise."""
+        check_choice("scale", name, self.scales)
+        return next(scale for known, scale in self.scales.items() if known == name)
+
+    def look_at(self, scale: str) -> Look:
+        """Return what is measured at a scale."""
+        return parse_config({**self.look.model_dump(), **self.scale(scale).look}, Look)
+
+    def grid(self, scale: str) -> Grid:
+        """Return the runs of a scale as a grid."""
+        changes = self.scale(scale)
+        words = [f"{key}={json.dumps(value)}" for key, value in changes.change.items()]
+        content: dict[str, Any] = {
+            "base": with_overrides(self.base, words),
+            "seeds": self.seeds if changes.seeds is None else changes.seeds,
+        }
+        if self.methods is not None:
+            content["methods"] = self.methods
+        if self.overrides is not None:
+            content["overrides"] = self.overrides
+        grid = read_grid(content)
+        if changes.methods is not None:
+            for title in changes.methods:
+                check_choice("methods", title, grid.methods or {})
+            grid.methods = {
+                title: section for title, section in (grid.methods or {}).items() if title in changes.methods
+            }
+        return grid
+
+    def cells(self, scale: str) -> list[Cell]:
+        """Return the runs of a scale, each with a configuration that has been checked.
+
+        Example:
+            >>> study = Study(title="t", base={"data": "digits", "net": "mlp"}, seeds=2, scales={"smoke": {"minutes": 1}})
+            >>> [cell.name for cell in study.cells("smoke")]
+            ['rank1-seed0', 'rank1-seed1']
+        """
+        return cells_of(self.grid(scale))
+
+    def hours(self, scale: str) -> float:
+        """Return how long all runs of a scale take, one after another."""
+        return len(self.cells(scale)) * self.scale(scale).minutes / 60
+
+
+def read_study(path: Path) -> Study:
+    """Return the study in a file; `base` may name another file, as seen from this one."""
+    content = read_yaml(path)
+    if isinstance(content.get("base"), str):
+        content["base"] = read_yaml(path.parent / content["base"])
+    try:
+        return parse_config(content, Study)
+    except ValueError as error:
+        raise ValueError(f"{path}: {error}") from None
+
+
+def read_studies(folder: Path) -> dict[str, Study]:
+    """Return all studies of ``FOLDER/studies``, by name."""
+    return {path.stem: read_study(path) for path in sorted((folder / "studies").glob("*.yaml"))}
