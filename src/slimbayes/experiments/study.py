@@ -36,7 +36,7 @@ class Look(Section):
 
     samples: int = Field(100, ge=1)
     """Draws of each member for the scores."""
-    parts: list[Literal["validation", "test"]] = ["validation", "test"]
+    parts: list[Literal["validation", "test"]] = Field(default=["validation", "test"])
     """Examples that are scored; choices are made on the validation examples alone."""
     low_rank: list[int] = Field(default_factory=list)
     """Ranks by which standard deviations are replaced; of mean-field runs."""
@@ -55,7 +55,7 @@ class Scale(Section):
 
     minutes: float = Field(gt=0)
     """Of one run: decides which goes first, and adds up to the hours that `--list` shows."""
-    on: str = "one CPU core"
+    hardware: str = "one CPU core"
     """What it takes them on."""
     change: dict[str, Any] = Field(default_factory=dict)
     """Keys of the base, such as `epochs` or `optimiser.lr`, with other values."""
@@ -119,7 +119,8 @@ class Study(Section):
         """Return the runs of a scale, each with a configuration that has been checked.
 
         Example:
-            >>> study = Study(title="t", base={"data": "digits", "net": "mlp"}, seeds=2, scales={"smoke": {"minutes": 1}})
+            >>> base, scales = {"data": "digits", "net": "mlp"}, {"smoke": {"minutes": 1}}
+            >>> study = Study(title="Digits", base=base, seeds=2, scales=scales)
             >>> [cell.name for cell in study.cells("smoke")]
             ['rank1-seed0', 'rank1-seed1']
         """

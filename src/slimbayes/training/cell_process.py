@@ -1,6 +1,6 @@
 """The process of one cell: it trains what a folder's ``config.yaml`` says.
 
-Locally it is run as a file, ``cell_process.py FOLDER PARENT TASK``, where TASK is the function to call, ``module:name``:
+Locally it is run as a file, ``cell_process.py FOLDER PARENT TASK``, where TASK is a function to call, ``module:name``:
 importing the package takes seconds, and the watch over the process that started this one begins before.
 """
 
