@@ -1,9 +1,12 @@
 """Standard deviations replaced by a low-rank approximation after training: Tables 2, 3 and 5 of the k-tied paper."""
 
+from collections.abc import Sequence
+
 import torch
 from torch import Tensor
 
-from slimbayes._checks import check_count, check_number
+from slimbayes._checks import check_choice, check_count, check_number
+from slimbayes.analysis.matrices import layer_name
 from slimbayes.layers.gaussian import GaussianWeight
 from slimbayes.layers.scale import FullScale
 from slimbayes.methods.conversion import copy_of
@@ -12,7 +15,7 @@ from slimbayes.model import BayesianModel, unwrapped
 __all__ = ["low_rank", "truncated_svd"]
 
 
-def low_rank(model: BayesianModel, k: int, floor: float = 1e-7) -> BayesianModel:
+def low_rank(model: BayesianModel, k: int, floor: float = 1e-7, layers: Sequence[str] | None = None) -> BayesianModel:
     r"""Return a copy of a mean-field model with each sigma replaced by its best approximation of rank k.
 
     .. math::
@@ -27,6 +30,7 @@ def low_rank(model: BayesianModel, k: int, floor: float = 1e-7) -> BayesianModel
         model: A mean-field model.
         k: Rank.
         floor: Smallest standard deviation.
+        layers: Names as in ``posterior_matrices``; the others stay as they are. None for all.
 
     Example:
         >>> import slimbayes as sb
@@ -38,7 +42,7 @@ def low_rank(model: BayesianModel, k: int, floor: float = 1e-7) -> BayesianModel
     check_count("k", k, 1, "Give the rank of the approximation, such as 2.")
     check_number("floor", floor, low=0.0, remedy="The logarithm of the standard deviation is stored.")
     approximated = copy_of(model)
-    for part in full_weights(approximated):
+    for part in full_weights(approximated, layers):
         spread = part.spread
         assert isinstance(spread, FullScale)
         by_output = part.scale.detach().movedim(part.output_dim, 0)
@@ -48,8 +52,13 @@ def low_rank(model: BayesianModel, k: int, floor: float = 1e-7) -> BayesianModel
     return approximated
 
 
-def full_weights(model: BayesianModel) -> list[GaussianWeight]:
-    """Return the posteriors with a standard deviation for each entry of a weight, or raise if there are none."""
+def full_weights(model: BayesianModel, layers: Sequence[str] | None = None) -> list[GaussianWeight]:
+    """Return the posteriors with a standard deviation for each entry of a weight, or raise if there are none.
+
+    Args:
+        model: A mean-field model.
+        layers: Names of those that are wanted; None for all.
+    """
     found = [
         part
         for part in unwrapped(model)[-1].stochastic()
@@ -60,7 +69,12 @@ def full_weights(model: BayesianModel) -> list[GaussianWeight]:
             f"Expected argument `model` to have a standard deviation for each weight, but this {model.method} model "
             "has no such layer. Make one with sb.mean_field."
         )
-    return found
+    if layers is None:
+        return found
+    named = {layer_name(part.name): part for part in found}
+    for layer in layers:
+        check_choice("layers", layer, named)
+    return [part for name, part in named.items() if name in layers]
 
 
 def truncated_svd(matrix: Tensor, k: int) -> Tensor:

@@ -1,5 +1,6 @@
 """What a study measures of a trained model: scores, approximations of low rank, spectra, heat maps."""
 
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -79,22 +80,33 @@ def _scores(model: BayesianModel, data: DataSet, part: str, samples: int, seed: 
 def _approximated(model: BayesianModel, data: DataSet, look: Look, seed: int) -> dict[str, Any]:
     """Return the scores with standard deviations of low rank: cut off after training, or k-tied."""
     found: dict[str, Any] = {}
-    for name, make, ranks in (("low_rank", low_rank, look.low_rank), ("tie", tie, look.tie)):
-        if ranks:
-            found[name] = {
-                str(k): {
-                    "test": _scores(make(model, k), data, "test", look.samples, seed),
-                    "parameters": tied_parameters(model, k),
-                }
-                for k in ranks
+    if look.low_rank:
+        found["low_rank"] = {
+            str(k): {
+                "test": _scores(low_rank(model, k, layers=look.approximated), data, "test", look.samples, seed),
+                "parameters": tied_parameters(model, k, look.approximated),
             }
+            for k in look.low_rank
+        }
+    if look.tie:
+        found["tie"] = {str(k): _tied(tie(model, k), data, look, seed) for k in look.tie}
     return found
 
 
-def tied_parameters(model: BayesianModel, k: int) -> int:
+def _tied(model: BayesianModel, data: DataSet, look: Look, seed: int) -> dict[str, Any]:
+    scores = _scores(model, data, "test", look.samples, seed)
+    return {"test": scores, "parameters": count_parameters(model, running_statistics=True)}
+
+
+def tied_parameters(model: BayesianModel, k: int, layers: Sequence[str] | None = None) -> int:
     """Return the parameters of a mean-field model whose matrices of standard deviations have rank k (Table 5).
 
     A matrix of m by n has k (m + n) in place of m n.
+
+    Args:
+        model: The mean-field model.
+        k: The rank.
+        layers: Those of rank k, by name; None for all.
 
     Example:
         >>> import slimbayes as sb
@@ -102,7 +114,7 @@ def tied_parameters(model: BayesianModel, k: int) -> int:
         484008
     """
     saved = 0
-    for part in full_weights(model):
+    for part in full_weights(model, layers):
         outputs = part.mean.shape[part.output_dim]
         inputs = part.mean.numel() // outputs
         saved += outputs * inputs - k * (outputs + inputs)
