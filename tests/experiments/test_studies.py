@@ -1,0 +1,156 @@
+"""Studies: what is run at which scale, what is stored, and that all of them run."""
+
+import json
+import math
+from pathlib import Path
+
+import pytest
+
+import slimbayes as sb
+from slimbayes.experiments.job import Job, run_job
+from slimbayes.experiments.looking import look_at, tied_parameters
+from slimbayes.experiments.running import missing_jobs, run_jobs
+from slimbayes.experiments.stored import readable, result_path, stored_runs
+from slimbayes.experiments.study import Look, Study, read_studies, read_study
+from slimbayes.training import fit
+
+ROOT = Path(__file__).parents[2] / "experiments"
+NAMES = sorted(path.stem for path in (ROOT / "studies").glob("*.yaml"))
+#: Those that run in every test run; the others are slow.
+ALWAYS = ("mnist_mean_field", "mnist_free")
+TINY = {
+    "data": {"name": "digits", "train_limit": 100},
+    "net": {"name": "mlp", "hidden": [4]},
+    "epochs": 1,
+    "annealing": "none",
+}
+
+
+def study(**keys):
+    scales = {
+        "smoke": {"minutes": 1},
+        "small": {"minutes": 9, "change": {"epochs": 2}, "seeds": 1, "methods": ["2-tied"]},
+    }
+    methods = {"mean_field": {}, "2-tied": {"name": "k_tied", "k": 2}}
+    return Study(**{"title": "Tiny", "base": TINY, "methods": methods, "seeds": 2, "scales": scales, **keys})
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_every_configuration_of_every_scale_is_right(name):
+    one = read_study(ROOT / "studies" / f"{name}.yaml")
+    assert "smoke" in one.scales
+    for scale in one.scales:
+        assert one.cells(scale)
+        assert one.hours(scale) > 0
+        one.look_at(scale)
+
+
+@pytest.mark.parametrize(
+    "name", [name if name in ALWAYS else pytest.param(name, marks=pytest.mark.slow) for name in NAMES]
+)
+def test_smoke_runs_are_stored_with_finite_scores(name, tmp_path):
+    one = read_study(ROOT / "studies" / f"{name}.yaml")
+    jobs = missing_jobs({name: one}, "smoke", tmp_path / "results")
+    for job in jobs:
+        assert run_job(job.prepare(tmp_path / "runs", tmp_path / "results")) is None
+    runs = stored_runs(tmp_path / "results", name, one, "smoke")
+    assert [run["cell"] for run in runs] == [cell.name for cell in one.cells("smoke")]
+    assert missing_jobs({name: one}, "smoke", tmp_path / "results") == []
+    for run in runs:
+        assert run["commit"] is None or len(run["commit"]) >= 7
+        for part in one.look_at("smoke").parts:
+            assert all(math.isfinite(score["value"]) for score in run.get(part, {}).values())
+
+
+def test_paper_scale_has_the_paper_s_parameters():
+    """The counts of Figure 6, in thousands, and of Table 5."""
+    paper = {"mnist_annealed": (956_820, 484_008), "mnist_mean_field": (956_820, 484_008)}
+    for name, (full, two) in paper.items():
+        config = read_study(ROOT / "studies" / f"{name}.yaml").cells("paper")[0].config
+        assert config.net.options == {"hidden": [400, 400]}
+        model = sb.mean_field(sb.nets.MLP(784, [400, 400], 10))
+        assert (sb.count_parameters(model), tied_parameters(model, 2)) == (full, two)
+
+
+def test_tied_parameters_of_chosen_layers():
+    model = sb.mean_field(sb.nets.LeNet())
+    assert [tied_parameters(model, k, ["7", "9"]) for k in (1, 2, 3)] == [2_262_188, 2_267_408, 2_272_628]
+
+
+def test_scales_change_seeds_methods_and_keys():
+    assert [cell.name for cell in study().cells("small")] == ["2-tied-seed0"]
+    assert study().cells("small")[0].config.epochs == 2
+    assert len(study().cells("smoke")) == 4
+    assert study().hours("smoke") == pytest.approx(4 / 60)
+    with pytest.raises(ValueError, match="scale"):
+        study().cells("paper")
+
+
+def test_longest_first_and_nothing_twice(tmp_path):
+    studies = {"short": study(seeds=1), "long": study(seeds=1, scales={"smoke": {"minutes": 5}})}
+    jobs = missing_jobs(studies, "smoke", tmp_path)
+    assert [job.study for job in jobs] == ["long", "long", "short", "short"]
+    assert run_job(jobs[-1].prepare(tmp_path / "runs", tmp_path)) is None
+    assert missing_jobs(studies, "smoke", tmp_path) == jobs[:-1]
+
+
+def test_stored_runs_of_another_configuration_are_not_taken_for_it(tmp_path):
+    one = {"tiny": study(seeds=1)}
+    job = missing_jobs(one, "smoke", tmp_path)[0]
+    assert run_job(job.prepare(tmp_path / "runs", tmp_path)) is None
+    other = {"tiny": study(seeds=1, base={**TINY, "batch_size": 7})}
+    with pytest.raises(ValueError, match="batch_size"):
+        missing_jobs(other, "smoke", tmp_path)
+
+
+def test_processes_store_and_failures_are_told(tmp_path):
+    good, bad = study(seeds=1), study(seeds=1, base={**TINY, "data": {"name": "arrays", "path": "no.npz"}})
+    jobs = [Job.of("good", good, "smoke")[0], Job.of("bad", bad, "smoke")[0]]
+    seen = []
+    failed = run_jobs(jobs, tmp_path / "runs", tmp_path, 2, lambda *counts: seen.append(counts), quiet=True)
+    assert [Path(folder).parts[-3] for folder in failed] == ["bad"]
+    assert "no.npz" in next(iter(failed.values()))
+    assert seen == [(1, 2), (2, 2)]
+    stored = json.loads(result_path(tmp_path, "good", "smoke", "mean_field-seed0").read_text())
+    assert (stored["study"], stored["method"], stored["epochs"]) == ("good", "mean_field", 1)
+
+
+def test_a_job_goes_on_from_what_a_kill_left(tmp_path):
+    job = Job.of("tiny", study(seeds=1), "small")[0]
+    folder = job.prepare(tmp_path / "runs", tmp_path)
+    shorter = job.cell.config.model_copy(update={"epochs": 1})
+    fit(shorter, folder, resume=True, quiet=True)
+    (folder / "result.json").unlink()
+    assert run_job(job.prepare(tmp_path / "runs", tmp_path)) is None
+    whole = fit(job.cell.config, tmp_path / "whole", quiet=True)
+    stored = stored_runs(tmp_path, "tiny", study(seeds=1), "small")[0]
+    assert stored["test"] == look_at(whole.folder, Look())["test"]
+
+
+def test_heat_maps_keep_every_so_many_rows(tmp_path):
+    config = {**TINY, "net": {"name": "mlp", "hidden": [100]}, "method": "mean_field"}
+    run = fit(config, tmp_path, quiet=True)
+    stored = look_at(tmp_path, Look(samples=1, heat_maps=["1"], spectra=5, low_rank=[1]))
+    maps = sb.analysis.heat_maps(run.model("last"), "1")
+    kept = stored["heat_maps"]["1"]
+    assert kept["shape"] == [64, 100]
+    assert len(kept["sigma"]) == 64
+    assert len(kept["sigma"][0]) == 64
+    assert kept["sigma"][-1][-1] == pytest.approx(maps["sigma"][-1, -1], rel=1e-3)
+    assert kept["2"][0][0] == pytest.approx(maps[2][0, 0], rel=1e-3)
+    shares = sb.analysis.explained_variance(run.model("last"))["1"]
+    assert stored["spectra"]["1"]["scale"] == pytest.approx(shares.scale[:5], rel=1e-3)
+    approximated = sb.analysis.low_rank(run.model("last"), 1)
+    assert stored["low_rank"]["1"]["test"]["kl_per_example"]["value"] == pytest.approx(approximated.kl().item() / 100)
+
+
+def test_readable_json_is_json():
+    content = {"a": {"b": [[1, 2.5], []], "c": {}}, "d": None, "e": "ü"}
+    assert json.loads(readable(content)) == content
+
+
+def test_faults_name_the_file(tmp_path):
+    (tmp_path / "studies").mkdir()
+    (tmp_path / "studies" / "wrong.yaml").write_text("title: T\nbase: {data: digits}\nscale: {}\n")
+    with pytest.raises(ValueError, match=r"wrong\.yaml.*\n?.*scale"):
+        read_studies(tmp_path)
