@@ -84,6 +84,7 @@ def test_scales_change_seeds_methods_and_keys():
     assert study().hours("smoke") == pytest.approx(4 / 60)
     with pytest.raises(ValueError, match="scale"):
         study().cells("paper")
+    assert [study().nearest(scale) for scale in ("paper", "small", "smoke")] == ["small", "small", "smoke"]
 
 
 def test_longest_first_and_nothing_twice(tmp_path):

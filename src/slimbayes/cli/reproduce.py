@@ -63,10 +63,10 @@ def reproduce(
                 f"There is no folder {experiments}. Call this in a clone of the project, or give --experiments."
             )
         if show_list:
-            from slimbayes.experiments.listing import listing
+            from slimbayes.experiments.listing import listing, listing_text
 
-            shown = listing(experiments)
-            print(json.dumps(shown.as_json(), indent=2) if as_json else shown)
+            rows = listing(experiments)
+            print(json.dumps(rows, indent=2) if as_json else listing_text(rows))
             return
         if rebuild:
             from slimbayes.experiments.rebuild import rebuild as make
@@ -101,8 +101,6 @@ def _run(
             named = {"name": data} if isinstance(data, str) else data
             study.base = {**study.base, "data": {**named, "folder": str(data_dir)}}
     jobs = missing_jobs(studies, scale, results)
-    for name in (name for name, study in studies.items() if scale not in study.scales):
-        typer.secho(f"slimbayes reproduce: {name} has no scale {scale}", err=True)
     if not quiet:
         hours = sum(job.minutes for job in jobs) / 60
         typer.secho(f"{len(jobs)} runs to make, about {hours:.1f} hours of one core; {workers} at a time", err=True)
@@ -111,6 +109,8 @@ def _run(
         typer.secho(f"{folder}: {error} (log: {folder}/log.txt)", fg="red", err=True)
     if failed:
         raise typer.Exit(1)
+    if not quiet:
+        typer.secho(f"All runs are in {results}. slimbayes reproduce --results makes tables and figures.", err=True)
 
 
 def _studies(names: list[str], experiments: Path) -> dict[str, "Study"]:

@@ -16,8 +16,8 @@ TASK = "slimbayes.experiments.job:run_job"
 
 
 def missing_jobs(studies: Mapping[str, Study], scale: str, results: Path) -> list[Job]:
-    """Return the runs that are not stored yet, longest first; studies without the scale are left out."""
-    jobs = [job for name, study in studies.items() if scale in study.scales for job in Job.of(name, study, scale)]
+    """Return the runs that are not stored yet, longest first; a study without the scale has its nearest one."""
+    jobs = [job for name, study in studies.items() for job in Job.of(name, study, study.nearest(scale))]
     missing = [job for job in jobs if not is_stored(results, job.study, job.scale, job.cell)]
     return sorted(missing, key=lambda job: -job.minutes)
 

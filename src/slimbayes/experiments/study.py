@@ -92,6 +92,15 @@ class Study(Section):
         check_choice("scale", name, self.scales)
         return next(scale for known, scale in self.scales.items() if known == name)
 
+    def nearest(self, scale: str) -> str:
+        """Return a scale that the study has: where `small` is missing, the paper's own is small enough.
+
+        What goes beyond the papers has no scale of theirs, and `small` is all there is.
+        """
+        check_choice("scale", scale, SCALES)
+        others = {"small": "paper", "paper": "small"}
+        return scale if scale in self.scales else others.get(scale, scale)
+
     def look_at(self, scale: str) -> Look:
         """Return what is measured at a scale."""
         return parse_config({**self.look.model_dump(), **self.scale(scale).look}, Look)

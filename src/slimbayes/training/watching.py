@@ -48,7 +48,8 @@ class Watcher:
 
     def after(self, step: int) -> dict[str, Any] | None:
         """Return what there is to see after a step, as JSON values."""
-        start, seen = time.perf_counter(), {}
+        start = time.perf_counter()
+        seen: dict[str, Any] = {}
         if self.config.every is not None and (step % self.config.every == 0 or step == 1):
             assert self.data.validation is not None
             seed, samples = mix(self.seed, Purpose.EVALUATION, step), self.config.samples

@@ -1,0 +1,55 @@
+"""Table 4 of the k-tied paper: the time of a train step, from what ``slimbayes bench`` stored."""
+
+from pydantic import Field
+
+from slimbayes.experiments.show.base import Kind, Shown
+from slimbayes.experiments.sources import Sources
+from slimbayes.text_table import as_markdown
+
+__all__ = ["Timing"]
+
+
+class Timing(Kind):
+    """One row for each case."""
+
+    file: str
+    """In the folder of results."""
+    command: str
+    """What measures it."""
+    cases: dict[str, str] = Field(min_length=1)
+    """Titles of the rows, by the case's name in the file."""
+    paper: dict[str, str] = Field(default_factory=dict)
+    """The paper's milliseconds, by case."""
+
+    def render(self, sources: Sources, stem: str) -> Shown:
+        """Return the table."""
+        stored = sources.stored_json(self.file)
+        if stored is None:
+            return Shown(f"Not run yet: `{self.command} --json > experiments/results/{self.file}`.\n\n{self.unrun()}")
+        base = _milliseconds(self.paper, next(iter(self.cases)))
+        rows = [["method", "ms per step ↓", "ratio", "95% interval", "paper, ms", "paper, ratio"]]
+        for case, title in self.cases.items():
+            one = stored["results"].get(case)
+            ours = ["–"] * 3 if one is None else [f"{1000 * one['seconds']:.2f}", f"{one['ratio']:.2f}", _range(one)]
+            time = _milliseconds(self.paper, case)
+            rows.append([title, *ours, self.paper.get(case, ""), f"{time / base:.2f}" if time and base else ""])
+        settings = stored["settings"]
+        note = (
+            f"{stored['description']}; {settings['threads']} thread, {settings['rounds']} interleaved rounds: medians, "
+            f"and the ratio to {settings['baseline']} with the interval of its median. "
+            f"{stored['hardware']['processor']}, commit {str(stored['commit'])[:10]}."
+        )
+        return Shown(f"{as_markdown(rows)}\n\n{note[0].upper()}{note[1:]}")
+
+    def unrun(self) -> str:
+        """Return the paper's numbers."""
+        rows = [[title, self.paper.get(case, "")] for case, title in self.cases.items()]
+        return as_markdown([["method", "ms per step ↓, paper"], *rows])
+
+
+def _milliseconds(paper: dict[str, str], case: str) -> float | None:
+    return float(paper[case].split()[0]) if case in paper else None
+
+
+def _range(one: dict[str, list[float]]) -> str:
+    return f"{one['interval'][0]:.2f} to {one['interval'][1]:.2f}"
