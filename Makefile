@@ -6,7 +6,7 @@ PIP := $(BIN)/python -m pip install --quiet --disable-pip-version-check -c const
 # torch's threads fight over the cores as soon as anything else runs, so each process uses one.
 export OMP_NUM_THREADS ?= 1
 
-.PHONY: demo test slow lint types peers clean
+.PHONY: demo test slow lint types peers results clean
 
 demo: $(VENV)/for-use
 	$(BIN)/slimbayes demo
@@ -23,6 +23,10 @@ lint: $(VENV)/for-development
 
 types: $(VENV)/for-development
 	$(BIN)/mypy
+
+# Every table, figure and page of docs/results from the stored runs; `slimbayes reproduce` makes the runs.
+results: $(VENV)/for-development
+	$(BIN)/slimbayes reproduce --results
 
 # Other libraries' train steps beside ours; makes benchmarks/.venv on first use.
 peers:

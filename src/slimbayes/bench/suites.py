@@ -109,11 +109,19 @@ def training_step(model: nn.Module, x: Tensor, y: Tensor) -> Step:
 DENSE_WIDTH, DENSE_BATCH = 1024, 256
 
 
+def _step(
+    net: Callable[[], nn.Module], x: tuple[int, int], outputs: int, inside: bool, method: str | None, **options: Any
+) -> Step:
+    """Return the step of a network made by a method, None for the plain one, on inputs of shape ``x``."""
+    plain = net()
+    inputs, targets = torch.randn(x), torch.randn(x[0], outputs)
+    model = plain if method is None else getattr(sb, method)(plain, **options)
+    return training_step(model, inputs.requires_grad_(inside), targets)
+
+
 def _dense(method: str | None = None, inside: bool = True, **options: Any) -> Step:
-    net = nn.Linear(DENSE_WIDTH, DENSE_WIDTH)
-    x, y = torch.randn(DENSE_BATCH, DENSE_WIDTH), torch.randn(DENSE_BATCH, DENSE_WIDTH)
-    model = net if method is None else getattr(sb, method)(net, **options)
-    return training_step(model, x.requires_grad_(inside), y)
+    build = partial(nn.Linear, DENSE_WIDTH, DENSE_WIDTH)
+    return _step(build, (DENSE_BATCH, DENSE_WIDTH), DENSE_WIDTH, inside, method, **options)
 
 
 def _dense_suite(name: str, place: str, inside: bool) -> Suite:
@@ -130,6 +138,33 @@ def _dense_suite(name: str, place: str, inside: bool) -> Suite:
             Case("batch_ensemble", partial(build, "batch_ensemble", members=1)),
         ),
         DENSE_BATCH,
+    )
+
+
+TWO_DENSE_BATCH = 32  # the default of Keras, with which the tutorial's network is trained
+
+
+def _two_dense(method: str | None = None, **options: Any) -> Step:
+    net = partial(sb.nets.MLP, 784, [128], 10)
+    return _step(net, (TWO_DENSE_BATCH, 784), 10, False, method, **options)
+
+
+def _two_dense_suite() -> Suite:
+    """Table 4 of the k-tied paper: the network of a Keras tutorial."""
+    estimators = ("reparameterization", "local")
+    gaussian = {"mean_field": {"prior_std": 0.3}, "k_tied": {"k": 2, "prior_std": 0.3}}
+    return Suite(
+        "two_dense",
+        f"train step of two dense layers, 784 to 128 to 10, {TWO_DENSE_BATCH} rows, one draw",
+        (
+            Case("plain", _two_dense),
+            *(
+                Case(f"{method}/{e}", partial(_two_dense, method, estimator=e, **options))
+                for method, options in gaussian.items()
+                for e in estimators
+            ),
+        ),
+        TWO_DENSE_BATCH,
     )
 
 
@@ -159,5 +194,6 @@ SUITES = {
         _loop_suite("loop_conv", "LeNet", {"name": "lenet"}),
         _dense_suite("dense", "inside a network (its input needs a gradient, too)", True),
         _dense_suite("dense_first", "that comes first (its input needs no gradient)", False),
+        _two_dense_suite(),
     )
 }

@@ -1,6 +1,7 @@
 """``slimbayes reproduce``."""
 
 import json
+import os
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -37,9 +38,11 @@ def reproduce(
     ),
     docs: Annotated[Path, typer.Option(help="Folder whose results/ gets the pages.")] = Path("docs"),
     results: Annotated[
-        Path | None, typer.Option(help="Where finished runs are stored; by default EXPERIMENTS/results.")
+        Path | None,
+        typer.Option("--results-dir", help="Where finished runs are stored; by default EXPERIMENTS/results."),
     ] = None,
-    runs: Annotated[Path, typer.Option(help="Where checkpoints and logs go.")] = Path("runs") / "reproduce",
+    runs: Annotated[Path, typer.Option("--runs-dir", help="Where checkpoints and logs go.")] = Path("runs")
+    / "reproduce",
     data_dir: Annotated[
         Path | None, typer.Option(help="Where the data sets are; $SLIMBAYES_DATA if not given.")
     ] = None,
@@ -96,10 +99,7 @@ def _run(
     check_choice("--scale", scale, SCALES)
     studies = _studies(names, experiments)
     if data_dir is not None:
-        for study in studies.values():
-            data = study.base["data"]
-            named = {"name": data} if isinstance(data, str) else data
-            study.base = {**study.base, "data": {**named, "folder": str(data_dir)}}
+        os.environ["SLIMBAYES_DATA"] = str(data_dir.resolve())  # which all runs read, whatever a scale changes
     jobs = missing_jobs(studies, scale, results)
     if not quiet:
         hours = sum(job.minutes for job in jobs) / 60
