@@ -235,6 +235,32 @@ def test_over_all_turns_every_member_meets_every_example_once(size: int, members
     assert (met == 1).all()
 
 
+@pytest.mark.parametrize(("size", "members", "samples"), [(6, 3, 1), (7, 3, 2), (2, 4, 3)])
+@pytest.mark.parametrize("axis", [0, 1])
+def test_answers_come_back_in_the_order_of_the_batch(size: int, members: int, samples: int, axis: int) -> None:
+    """A turn that is a tensor, as in compiled code, deals as the number does; rows of a member are sample by sample."""
+    for first in range(members):
+        x = torch.arange(float(size)).unsqueeze(1 - axis).expand(*((size, 9) if axis == 0 else (9, size)))
+        hands = tree.deal(x, axis, members, first)
+        assert torch.equal(tree.deal(x, axis, members, torch.tensor([first])), hands)
+        each = hands.movedim(axis, 0).unflatten(0, (members, -1))
+        rows = torch.cat([each[k] + 100 * k + 10 * j for k in range(members) for j in range(samples)]).movedim(0, axis)
+        expected = torch.stack([x + 10 * j for j in range(samples)])
+        member = (first + torch.arange(size)) % members
+        expected = expected + 100 * (member.unsqueeze(1) if axis == 0 else member)
+        for turn in (first, torch.tensor([first])):
+            assert torch.equal(tree.collect(rows, members, samples, size, axis, turn), expected)
+
+
+def test_turns_met_in_inference_mode_serve_in_training() -> None:
+    with torch.inference_mode():
+        tree.collect(tree.deal(torch.arange(11.0), 0, 5, 3), 5, 1, 11, 0, 3)
+    x = torch.arange(11.0).requires_grad_()
+    tree.collect(tree.deal(x, 0, 5, 3), 5, 1, 11, 0, 3).sum().backward()
+    assert x.grad is not None
+    assert x.grad.tolist() == [1] * 11
+
+
 # ---------------------------------------------------------------------- errors
 
 

@@ -125,7 +125,7 @@ class BayesianModel(nn.Module):
         split = self.training and self.options.get("train_on") == "split"
         rows = self.members * each * (-(-size // self.members) if split else size)
         # Whose turn it is first is random, so that every member meets every example sooner or later.
-        first = torch.randint(self.members, (1,), device=self.device, generator=generator) if split else 0
+        first = self._first(generator) if split else 0
         change = self._dealt(each, first) if split else self._tiled(self.members * each)
         args, kwargs = tree.on_batch((args, kwargs), size, batch_dim, change, self.independent)
         output = self._run(args, kwargs, samples, noise, rows, generator, draw)
@@ -172,6 +172,11 @@ class BayesianModel(nn.Module):
             return x if copies == 1 else x.repeat(*(copies if i == axis else 1 for i in range(x.dim())))
 
         return repeat
+
+    def _first(self, generator: Generator | None) -> int | Tensor:
+        """Draw a member: a number where it is known at once, and turns that have been met need not be made again."""
+        first = torch.randint(self.members, (1,), device=self.device, generator=generator)
+        return first if plain_operations_wanted() or first.device.type != "cpu" else int(first)
 
     def _dealt(self, samples: int, first: int | Tensor) -> Any:
         def deal(x: Tensor, axis: int) -> Tensor:

@@ -8,6 +8,7 @@ import copy
 import dataclasses
 from collections.abc import Callable, Iterator, Mapping, MutableMapping
 from dataclasses import dataclass
+from functools import lru_cache
 from typing import Any
 
 import torch
@@ -258,10 +259,35 @@ def deal(x: Tensor, axis: int, members: int, first: int | Tensor = 0) -> Tensor:
         >>> deal(torch.arange(5), 0, 2), deal(torch.arange(5), 0, 2, first=1)
         (tensor([0, 2, 4, 1, 3, 0]), tensor([0, 1, 3, 0, 2, 4]))
     """
-    size = x.shape[axis]
+    return x.index_select(axis, _turns(_examples, first, x.shape[axis], members, device=x.device))
+
+
+def _turns(order: Callable[..., Tensor], first: int | Tensor, *sizes: int, device: torch.device) -> Tensor:
+    """Return an order; one that begins with a known member is kept for the next time."""
+    if isinstance(first, int):
+        return _kept_turns(order, first, *sizes, device=device)
+    return order(first, *sizes, device=device)
+
+
+@lru_cache(256)
+def _kept_turns(order: Callable[..., Tensor], *first_and_sizes: int, device: torch.device) -> Tensor:
+    # Made in inference mode, a tensor could not be used in training afterwards.
+    with torch.inference_mode(False):
+        return order(*first_and_sizes, device=device)
+
+
+def _examples(first: int | Tensor, size: int, members: int, device: torch.device) -> Tensor:
+    """Return the examples in the order in which the members hold them."""
     places = -(-size // members) * members
-    order = (torch.arange(places, device=x.device) - first) % places % size
-    return x.index_select(axis, order.view(-1, members).T.flatten())
+    return ((torch.arange(places, device=device) - first) % places % size).view(-1, members).T.flatten()
+
+
+def _rows(first: int | Tensor, size: int, members: int, samples: int, device: torch.device) -> Tensor:
+    """Return the row of each example, for each sample: ``(samples * size,)``."""
+    hands = -(-size // members)
+    turn = (torch.arange(size, device=device) + first) % (hands * members)
+    row = turn % members * (samples * hands) + turn // members
+    return (torch.arange(0, samples * hands, hands, device=device).unsqueeze(1) + row).flatten()
 
 
 def collect(
@@ -274,10 +300,8 @@ def collect(
         if isinstance(leaf, Tensor) and leaf.dim() == 0:
             return leaf
         axis = output_axis(leaf, members * samples * hands, batch_dim, inputs)
-        dealt = leaf.movedim(axis, 0).unflatten(0, (members, samples, hands))
-        in_turn = dealt.permute(1, 2, 0, *range(3, dealt.dim())).flatten(1, 2)
-        order = (torch.arange(size, device=leaf.device) + first) % (hands * members)
-        return in_turn.index_select(1, order).movedim(1, axis + 1)
+        rows = _turns(_rows, first, size, members, samples, device=leaf.device)
+        return leaf.index_select(axis, rows).unflatten(axis, (samples, size)).movedim(axis, 0)
 
     return map_leaves(one, tree)
 

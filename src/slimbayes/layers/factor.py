@@ -14,6 +14,7 @@ from slimbayes.divergence import kl_divergence
 from slimbayes.families import FAMILIES, Cauchy, Family, Normal, StudentT, get_family
 from slimbayes.layers.flips import Flipped, random_signs, rows_of_a_draw, sharing
 from slimbayes.layers.row_factor import RowFactor
+from slimbayes.layers.scaled_noise import scaled_noise
 from slimbayes.priors import Prior, inverse_softplus, softplus_scale
 from slimbayes.sampling import Sampling
 
@@ -266,13 +267,15 @@ class Factor(RowFactor, nn.Module):
     @property
     def kind(self) -> tuple[Any, ...] | None:
         """What factors have in common that can be drawn together; None for one that must be drawn alone."""
-        alone = self.rho is None or self.clip is not None or self.loc.dim() != 2 or not self.family.symmetric
-        half = self.loc.dtype in (torch.float16, torch.bfloat16)  # drawn in full precision
-        return None if alone or half else (self.family, self.members, self.loc.dtype, self.loc.device)
+        loc, family = self.loc, self.family  # a module takes its time to find a parameter
+        alone = self.rho is None or self.clip is not None or loc.dim() != 2 or not family.symmetric
+        half = loc.dtype in (torch.float16, torch.bfloat16)  # drawn in full precision
+        return None if alone or half else (family, loc.shape[0], loc.dtype, loc.device)
 
     def flips(self, rows: int) -> bool:
         """Tell whether ``rows`` rows are to share draws, see ``layers.flips``."""
-        return self.kind is not None and sharing(rows, self.loc.shape[1], self.members, self.loc, self.sampling) > 1
+        loc = self.loc
+        return self.kind is not None and sharing(rows, loc.shape[1], loc.shape[0], loc, self.sampling) > 1
 
     def _draw_for_rows(self, rows: int, generator: Generator | None) -> Tensor | Flipped:
         return draw_together([self], rows, generator)[0] if self.flips(rows) else self._draw(rows, generator)
@@ -332,6 +335,6 @@ def hold_together(factors: list[Factor], generator: Generator | None) -> Iterato
 
 def _deviations(factors: list[Factor], draws: int, generator: Generator | None) -> Tensor:
     """Return scale * noise of factors side by side, ``(members, draws, sum of channels)``."""
-    rho = torch.cat([factor.rho for factor in factors if factor.rho is not None], 1)
-    noise = factors[0].family.noise((rho.shape[0], draws, rho.shape[1]), rho, generator)
-    return softplus_scale(rho).unsqueeze(1) * noise
+    rhos = [factor.rho for factor in factors if factor.rho is not None]
+    shape = (rhos[0].shape[0], draws, sum(rho.shape[1] for rho in rhos))
+    return scaled_noise(factors[0].family.noise(shape, rhos[0], generator), rhos)

@@ -12,28 +12,35 @@ from slimbayes.families import Cauchy, DeltaFamily, Family, LogNormal, Normal
 from slimbayes.layers.base import Stochastic
 from slimbayes.layers.factor import Factor
 from slimbayes.layers.own_gradients import gradients_by_autograd, plain_operations_wanted
+from slimbayes.layers.scaled_noise import scale_and_slope
 from slimbayes.priors import Prior, softplus_scale
 
 __all__ = ["divergences"]
 
-#: The sum over all elements, and each element's gradients with respect to its location and its scale.
-ClosedForm = Callable[[Tensor, Tensor, float, float], tuple[Tensor, Tensor, Tensor]]
+#: Returns the sum over all elements, and writes their gradients over the locations and scales. The last is memory.
+ClosedForm = Callable[[Tensor, Tensor, float, float, Tensor], Tensor]
 
 
-def _normal(loc: Tensor, scale: Tensor, centre: float, spread: float) -> tuple[Tensor, Tensor, Tensor]:
+def _normal(loc: Tensor, scale: Tensor, centre: float, spread: float, buffer: Tensor) -> Tensor:
     r"""With :math:`z = (\mu - c) / b` and :math:`r = \sigma / b`: :math:`\sum \frac12 (z^2 + r^2 - 1) - \log r`."""
-    z, ratio = (loc - centre).div_(spread), scale / spread
-    total = z.square().addcmul_(ratio, ratio).sub_(1).mul_(0.5).sub_(ratio.log()).sum()
-    return total, z.div_(spread), (ratio - ratio.reciprocal()).div_(spread)
+    precision = spread**-2
+    distances = loc.sub_(centre).dot(loc) * (precision / 2)
+    logs = torch.div(scale, spread, out=buffer).log_().addcmul_(scale, scale, value=-precision / 2).add_(0.5).sum()
+    loc.mul_(precision)
+    torch.reciprocal(scale, out=buffer)
+    scale.mul_(precision).sub_(buffer)
+    return distances - logs
 
 
-def _cauchy(loc: Tensor, scale: Tensor, centre: float, spread: float) -> tuple[Tensor, Tensor, Tensor]:
+def _cauchy(loc: Tensor, scale: Tensor, centre: float, spread: float, buffer: Tensor) -> Tensor:
     r"""With :math:`d = \mu - c` and :math:`w = \sigma + b`: :math:`\sum \log(w^2 + d^2) - \log 4 b \sigma`."""
-    distance, width = loc - centre, scale + spread
-    squares = width.square().addcmul_(distance, distance)
+    width = scale + spread
+    squares = torch.square(width, out=buffer).addcmul_(loc.sub_(centre), loc)
     total = (squares / scale).div_(4 * spread).log_().sum()
     half = squares.mul_(0.5)
-    return total, distance.div_(half), width.div_(half).sub_(scale.reciprocal())
+    loc.div_(half)
+    torch.sub(width.div_(half), scale.reciprocal_(), out=scale)
+    return total
 
 
 #: By the law of posterior and prior. The logarithm changes nothing about a KL.
@@ -82,13 +89,16 @@ def _plain(family: Family, prior: Prior, *parameters: Tensor) -> Tensor:
 class _KL(torch.autograd.Function):
     @staticmethod
     def forward(ctx: Any, family: Family, prior: Prior, *parameters: Tensor) -> Tensor:
-        loc, rho = _flatten_dense_tensors(parameters).chunk(2)
-        scale, slope = softplus_scale(rho), rho.sigmoid()
-        if loc.dtype in (torch.float16, torch.bfloat16):  # too few digits for a KL
-            loc, scale = loc.float(), scale.float()
-        total, by_loc, by_scale = CLOSED_FORMS[type(family)](loc, scale, prior.loc, prior.std)
+        slopes = _flatten_dense_tensors(parameters)
+        if slopes.dtype in (torch.float16, torch.bfloat16):  # too few digits for a KL
+            slopes = slopes.float()
+        loc, rho = slopes.chunk(2)
+        buffer = torch.empty_like(rho)
+        scale = scale_and_slope(rho, buffer)
+        total = CLOSED_FORMS[type(family)](loc, scale, prior.loc, prior.std, buffer)
+        rho.mul_(scale)
         ctx.laws = family, prior
-        ctx.save_for_backward(*parameters, torch.cat([by_loc, by_scale.mul_(slope)]))
+        ctx.save_for_backward(*parameters, slopes)
         return total
 
     @staticmethod

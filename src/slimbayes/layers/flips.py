@@ -58,11 +58,12 @@ class Flipped:
             out: Memory for them.
         """
         members, channels = self.loc.shape
-        deviation = self.deviation.unflatten(0, (members, -1)).unsqueeze(2)
-        shape = (members, deviation.shape[1], *self.signs.shape)
-        loc = self.loc.view(members, 1, 1, channels)
-        values = torch.addcmul(loc, deviation, self.signs, out=None if out is None else out.view(shape))
-        return values.view(-1, channels)
+        each = len(self.deviation) // members
+        loc, deviation = self.loc.view(members, 1, 1, channels), self.deviation.view(members, each, 1, channels)
+        if out is None:
+            return torch.addcmul(loc, deviation, self.signs).view(-1, channels)
+        torch.addcmul(loc, deviation, self.signs, out=out.view(members, each, *self.signs.shape))
+        return out
 
     def gradients(self, slopes: Tensor, buffer: Tensor) -> tuple[Tensor, Tensor]:
         """Return the gradients of loc and of the deviation.

@@ -196,8 +196,8 @@ class Rank1(BayesianLayer, nn.Module):
         """Tell whether one operation may do it all; what it does not know, and errors, are for the plain ones."""
         if plain_operations_wanted() or x.device.type != "cpu" or torch.is_autocast_enabled("cpu"):
             return False
-        rows = x.shape[axis]
-        biases = 1 if self.bias is None or self.bias.dim() == 1 else self.bias.shape[0]
+        rows, bias = x.shape[axis], self.bias
+        biases = 1 if bias is None or bias.dim() == 1 else bias.shape[0]
         return (
             x.dtype == self.weight.dtype in (torch.float32, torch.float64)
             and x.numel() > 0
@@ -213,7 +213,8 @@ class Rank1(BayesianLayer, nn.Module):
 
     def member_biases(self) -> Tensor | None:
         """Return the biases, ``(members, out)`` or ``(1, out)``."""
-        return self.bias if self.bias is None or self.bias.dim() == 2 else self.bias.unsqueeze(0)
+        bias: Tensor | None = self.bias
+        return bias if bias is None or bias.dim() == 2 else bias.unsqueeze(0)
 
     def _biased(self, y: Tensor, axis: int) -> Tensor:
         bias = self.member_biases()

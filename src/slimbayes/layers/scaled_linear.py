@@ -94,8 +94,10 @@ def _times(x: Tensor, values: Tensor, out: Tensor | None = None) -> Tensor:
     if groups == x.shape[0]:
         return torch.mul(x, values, out=out)
     shape = (groups, -1, x.shape[1])
-    product = torch.mul(x.view(shape), values.unsqueeze(1), out=None if out is None else out.view(shape))
-    return product.view(x.shape)
+    if out is None:
+        return torch.mul(x.view(shape), values.unsqueeze(1)).view(x.shape)
+    torch.mul(x.view(shape), values.unsqueeze(1), out=out.view(shape))
+    return out
 
 
 def _times_plus(x: Tensor, values: Tensor, bias: Tensor, out: Tensor) -> Tensor:
