@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 import torch
 from torch import Tensor, nn
+from torch._subclasses.fake_tensor import FakeTensorMode
 from torch.nn.utils.rnn import PackedSequence, pack_padded_sequence, pad_packed_sequence
 
 import slimbayes as sb
@@ -250,6 +251,14 @@ def test_answers_come_back_in_the_order_of_the_batch(size: int, members: int, sa
         expected = expected + 100 * (member.unsqueeze(1) if axis == 0 else member)
         for turn in (first, torch.tensor([first])):
             assert torch.equal(tree.collect(rows, members, samples, size, axis, turn), expected)
+
+
+@pytest.mark.filterwarnings("ignore:The .grad attribute")  # at which torch looks itself
+def test_turns_of_tensors_without_values_are_not_kept() -> None:
+    model = sb.rank1(nn.Linear(8, 3), members=4, train_on="split").train()
+    with FakeTensorMode(allow_non_fake_inputs=True):
+        assert model(torch.randn(8, 8)).shape == (1, 8, 3)
+    assert model(torch.randn(8, 8)).isfinite().all()
 
 
 def test_turns_met_in_inference_mode_serve_in_training() -> None:

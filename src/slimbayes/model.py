@@ -176,7 +176,8 @@ class BayesianModel(nn.Module):
     def _first(self, generator: Generator | None) -> int | Tensor:
         """Draw a member: a number where it is known at once, and turns that have been met need not be made again."""
         first = torch.randint(self.members, (1,), device=self.device, generator=generator)
-        return first if plain_operations_wanted() or first.device.type != "cpu" else int(first)
+        known = type(first) is Tensor and first.device.type == "cpu" and not plain_operations_wanted()
+        return int(first) if known else first
 
     def _dealt(self, samples: int, first: int | Tensor) -> Any:
         def deal(x: Tensor, axis: int) -> Tensor:

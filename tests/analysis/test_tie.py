@@ -90,6 +90,27 @@ def test_as_if_made_by_k_tied(network, k, tmp_path):
     assert torch.equal(predictions[0].draws, predictions[1].draws)
 
 
+def test_chosen_layers_are_tied_and_the_others_left(tmp_path):
+    net = nn.Sequential(nn.Conv2d(1, 4, 3), nn.Flatten(), nn.Linear(16, 5), nn.Linear(5, 3))
+    model, made = trained(net), sb.k_tied(net, k=2, untied=["0"])
+    tied, whole = tie(model, 2, layers=["2", "3"]), tie(model, 2)
+    assert tied.options == made.options
+    assert tied.summary() == made.summary()
+    scales, before, all_tied = (posterior_matrices(one) for one in (tied, model, whole))
+    np.testing.assert_array_equal(scales["0"].scale, before["0"].scale)
+    np.testing.assert_array_equal(scales["3"].scale, all_tied["3"].scale)
+    tied.save_pretrained(tmp_path)
+    loaded = sb.load(tmp_path, net)
+    assert all(torch.equal(value, tied.state_dict()[name]) for name, value in loaded.state_dict().items())
+
+
+def test_a_layer_is_tied_as_a_whole():
+    model = trained(nn.LSTM(4, 3))
+    assert tie(model, 2, layers=["weight_ih_l0", "weight_hh_l0"]).options["untied"] == []
+    with pytest.raises(ValueError, match="`layers`.*lacks weight_hh_l0"):
+        tie(model, 2, layers=["weight_ih_l0"])
+
+
 @pytest.mark.parametrize("network", NETS)
 def test_the_model_is_not_touched(network):
     build, inputs = NETS[network]

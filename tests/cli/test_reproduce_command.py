@@ -55,6 +55,15 @@ def test_run_list_and_pages(call, tmp_path):
     assert call("--results").stdout == ""
 
 
+def test_what_no_study_makes_is_named(call, tmp_path):
+    timing = {"kind": "timing", "file": "bench-x.json", "command": "slimbayes bench x", "cases": {"plain": "point"}}
+    item = {**ITEM, "studies": [], "show": [timing]}
+    (tmp_path / "experiments" / "beyond_time.yaml").write_text(yaml.safe_dump(item))
+    done = call("beyond_time")
+    assert done.exit_code == 0
+    assert "slimbayes bench x --json > experiments/results/bench-x.json" in done.output
+
+
 @pytest.mark.parametrize(
     ("words", "message"),
     [

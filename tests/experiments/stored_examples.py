@@ -6,9 +6,12 @@ import math
 import numpy as np
 import yaml
 
+from slimbayes.experiments.stored import comparable
+from slimbayes.experiments.study import read_study
+
 STUDY = {
     "title": "Digits MLP",
-    "base": {"data": "digits", "net": "mlp"},
+    "base": {"data": "digits", "net": "mlp", "annealing": {"name": "linear", "fraction": 0.3}},
     "methods": {"mean_field": {"prior_std": 0.3}, "2-tied": {"name": "k_tied", "k": 2, "prior_std": 0.3}},
     "seeds": 3,
     "layers": {"1": "dense 1", "3": "dense 2"},
@@ -43,10 +46,6 @@ def run_of(method="mean_field", seed=0, study="digits", scale="small", offset=0.
         "method": method,
         "override": None,
         "seed": seed,
-        "config": {
-            "method": {"name": "k_tied", "k": int(method[0])} if "tied" in method else {"name": method},
-            "annealing": {"name": "linear", "fraction": 0.3},
-        },
         "parameters": 1000 if method == "mean_field" else 600,
         "epochs": 10,
         "steps": 100,
@@ -82,6 +81,9 @@ def write_study(folder, name="digits", **changes):
 
 
 def write_run(folder, run):
+    """Write a run with the configuration that its study has for it."""
+    cells = read_study(folder / "studies" / f"{run['study']}.yaml").cells(run["scale"])
+    run = {**run, "config": next(comparable(cell.config) for cell in cells if cell.name == run["cell"])}
     place = folder / "results" / run["study"] / run["scale"]
     place.mkdir(parents=True, exist_ok=True)
     (place / f"{run['cell']}.json").write_text(json.dumps(run))

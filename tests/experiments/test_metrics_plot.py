@@ -1,9 +1,9 @@
 """Plots of what evaluations found: the points that are drawn are means made by hand."""
 
-import json
 import statistics
 
 import pytest
+from stored_examples import write_run, write_study
 
 from slimbayes.experiments.show.metrics_plot import MetricsPlot, severities
 from slimbayes.experiments.sources import Sources
@@ -15,7 +15,8 @@ def run(method, seed, clean, one, five):
         "5": {"accuracy": {"mean": five, "median": five / 2}},
     }
     evaluation = {"accuracy": clean, "normalised_disagreement": 1 - clean, "by_severity": spread}
-    return {"method": method, "override": None, "seed": seed, "evaluation": evaluation}
+    about = {"study": "s", "scale": "small", "cell": f"{method}-seed{seed}"}
+    return {**about, "method": method, "override": None, "seed": seed, "evaluation": evaluation}
 
 
 RUNS = [run("rank1", 0, 0.9, 0.8, 0.5), run("rank1", 1, 0.92, 0.84, 0.6), run("batch_ensemble", 0, 0.88, 0.7, 0.4)]
@@ -38,17 +39,9 @@ def test_severities_that_a_run_lacks_are_left_out():
 
 @pytest.fixture
 def sources(tmp_path):
-    from slimbayes.training.parsing import as_yaml
-
-    (tmp_path / "studies").mkdir()
-    base = {"data": "digits", "net": "mlp"}
-    scales = {"small": {"minutes": 1}}
-    content = {"title": "t", "base": base, "methods": ["rank1", "batch_ensemble"], "seeds": 2, "scales": scales}
-    (tmp_path / "studies" / "s.yaml").write_text(as_yaml(content))
-    folder = tmp_path / "results" / "s" / "small"
-    folder.mkdir(parents=True)
+    write_study(tmp_path, "s", methods=["rank1", "batch_ensemble"], seeds=2)
     for one in RUNS:
-        (folder / f"{one['method']}-seed{one['seed']}.json").write_text(json.dumps(one))
+        write_run(tmp_path, one)
     return Sources(tmp_path)
 
 

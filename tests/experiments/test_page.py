@@ -85,3 +85,12 @@ def test_the_list_has_data_hours_and_runs(tmp_path):
     assert row["results"] == "4 of 6, small"
     words = listing_text([row]).splitlines()[1].split()
     assert " ".join(words) == "k_tied_table_9 k-tied, Table 9 digits 3.0 1.0 4 of 6, small"
+
+
+def test_hours_are_those_of_the_runs_that_would_be_made(tmp_path):
+    write_study(tmp_path, "large", scales={"paper": {"minutes": 30}})
+    write_study(tmp_path, "own", scales={"small": {"minutes": 10, "hardware": "a GPU"}})
+    write_item(tmp_path, studies=["large", "own"], show=[{"kind": "curves", "studies": ["large", "own"]}])
+    (row,) = listing(tmp_path)
+    assert row["hours"] == dict.fromkeys(("paper", "small"), 6 * (30 + 10) / 60)
+    assert row["hardware"] == {scale: ["one CPU core", "a GPU"] for scale in ("paper", "small")}

@@ -74,6 +74,17 @@ def test_figures_that_no_page_shows_are_removed(folder):
     assert not old.exists()
 
 
+def test_pages_of_items_that_are_gone_are_removed_and_others_left(folder):
+    rebuilt(folder)
+    pages = folder / "docs" / "results"
+    (pages / "own.md").write_text("Written by hand.\n")
+    write_item(folder / "experiments", "k_tied_table_8", show=[{"kind": "illustration", "text": "No."}], studies=[])
+    rebuilt(folder)
+    (folder / "experiments" / "k_tied_table_8.yaml").unlink()
+    assert rebuilt(folder) == ["docs/results/README.md", "docs/results/k_tied_table_8.md"]
+    assert sorted(path.name for path in pages.glob("*.md")) == ["README.md", "k_tied_table_9.md", "own.md"]
+
+
 @pytest.mark.skipif(not (ROOT / "docs" / "results").exists(), reason="nothing has been rebuilt yet")
 def test_the_pages_of_the_repository_are_those_of_its_runs(tmp_path):
     shutil.copy(ROOT / "README.md", tmp_path)

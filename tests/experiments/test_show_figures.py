@@ -88,6 +88,22 @@ def test_standard_deviations_over_training_are_by_epoch(sources, lines):
 
 
 @pytest.mark.parametrize(
+    ("content", "one", "several"),
+    [
+        (FIGURES["against k"], "One seed: ± is over test examples; dotted", "standard error over seeds; dotted"),
+        (FIGURES["curves per step"], "One seed.", "Mean over seeds"),
+        (FIGURES["spectra"], "explain: one seed.", "mean over seeds, ± standard error"),
+    ],
+    ids=lambda content: content["kind"] if isinstance(content, dict) else "",
+)
+def test_figures_say_what_their_errors_are_over(tmp_path, content, one, several):
+    for seeds, words, others in ((1, one, several), (3, several, one)):
+        text = parse_show(content).render(Sources(write_experiments(tmp_path / str(seeds), seeds)), "stem").text
+        assert words in text
+        assert others not in text
+
+
+@pytest.mark.parametrize(
     "content",
     [
         {"kind": "heat_maps", "study": "digits", "methods": []},

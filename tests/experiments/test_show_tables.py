@@ -36,6 +36,8 @@ def test_one_seed_has_the_standard_error_over_examples(tmp_path):
     text = shown(tmp_path, kind="table", columns=["nll", "accuracy", "ece"])
     assert cells(text)["mean-field"] == ["1", "0.5000 ± 0.0050", "90.00 ± 0.30", "0.05"]
     assert text.endswith("There is one seed: ± is over test examples.")
+    text = shown(tmp_path, kind="table", columns=["nll"], part="validation")
+    assert text.endswith("There is one seed: ± is over validation examples.")
 
 
 @pytest.mark.parametrize(
@@ -131,6 +133,8 @@ def test_step_times_come_from_a_benchmark(tmp_path):
     (tmp_path / "results" / "bench-x.json").write_text(json.dumps(stored))
     rows = cells(timing.render(Sources(tmp_path), "").text)
     assert rows["tied"] == ["25.00", "2.50", "2.40 to 2.60", "6.14 ± 0.018", f"{6.14 / 2.00:.2f}"]
+    rows = cells(parse_show(content).render(Sources(tmp_path), "").text)
+    assert rows["tied"] == ["25.00", "2.50", "2.40 to 2.60"]
 
 
 def test_parameter_formulas_are_those_of_the_covariances():

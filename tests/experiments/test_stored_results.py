@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from slimbayes.experiments.stored import is_stored
+from slimbayes.experiments.stored import stored_run
 from slimbayes.experiments.study import read_studies
 
 ROOT = Path(__file__).parents[2] / "experiments"
@@ -16,7 +16,7 @@ STUDIES = read_studies(ROOT)
 def test_stored_runs_have_their_study_s_configuration(name):
     study = STUDIES[name]
     for scale in study.scales:
-        stored = {cell.name for cell in study.cells(scale) if is_stored(ROOT / "results", name, scale, cell)}
+        stored = {cell.name for cell in study.cells(scale) if stored_run(ROOT / "results", name, scale, cell)}
         assert stored == {path.stem for path in (ROOT / "results" / name / scale).glob("*.json")}
 
 

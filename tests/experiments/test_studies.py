@@ -2,17 +2,22 @@
 
 import json
 import math
+from dataclasses import replace
+from functools import partial
 from pathlib import Path
 
 import pytest
 
 import slimbayes as sb
+from slimbayes.data.dataset import Task
 from slimbayes.experiments.job import Job, run_job
 from slimbayes.experiments.looking import look_at, tied_parameters
 from slimbayes.experiments.running import missing_jobs, run_jobs
 from slimbayes.experiments.stored import readable, result_path, stored_runs
 from slimbayes.experiments.study import Look, Study, read_studies, read_study
-from slimbayes.training import fit
+from slimbayes.training import Run, fit
+from slimbayes.training.models import build_model
+from slimbayes.training.networks import build_network
 
 ROOT = Path(__file__).parents[2] / "experiments"
 NAMES = sorted(path.stem for path in (ROOT / "studies").glob("*.yaml"))
@@ -62,14 +67,40 @@ def test_smoke_runs_are_stored_with_finite_scores(name, tmp_path):
             assert all(math.isfinite(score["value"]) for score in run.get(part, {}).values())
 
 
-def test_paper_scale_has_the_paper_s_parameters():
-    """The counts of Figure 6, in thousands, and of Table 5."""
-    paper = {"mnist_annealed": (956_820, 484_008), "mnist_mean_field": (956_820, 484_008)}
-    for name, (full, two) in paper.items():
-        config = read_study(ROOT / "studies" / f"{name}.yaml").cells("paper")[0].config
-        assert config.net.options == {"hidden": [400, 400]}
-        model = sb.mean_field(sb.nets.MLP(784, [400, 400], 10))
-        assert (sb.count_parameters(model), tied_parameters(model, 2)) == (full, two)
+MLP = [956_820, 481_614, 484_008, 486_402]
+IMAGES = Task("categorical", 10, (3, 32, 32))
+
+
+@pytest.mark.parametrize(
+    ("name", "task", "counts"),
+    [
+        ("mnist_annealed", Task("categorical", 10, (1, 28, 28)), MLP),
+        ("mnist_free", Task("categorical", 10, (1, 28, 28)), MLP),
+        ("cifar100_lenet", replace(IMAGES, outputs=100), [4_405_320, 2_262_188, 2_267_408, 2_272_628]),
+        ("imdb_lstm", Task("bernoulli", 1, (80,), vocabulary=20_000), [2_822_785, 2_692_993, 2_694_273, 2_695_553]),
+        ("cifar10_resnet4", IMAGES, [9_814_026]),
+        ("cifar10_resnet4_he", IMAGES, [9_814_026]),
+    ],
+)
+def test_paper_scale_has_the_paper_s_parameters(name, task, counts):
+    """The counts of Figure 6, in thousands (of the LSTM, within one), and of Table 5: the right layers are tied."""
+    configs = [cell.config for cell in read_study(ROOT / "studies" / f"{name}.yaml").cells("paper") if cell.seed == 0]
+    models = [build_model(one.method, partial(build_network, one.net, task)) for one in configs]
+    assert [sb.count_parameters(model, running_statistics=True) for model in models] == counts
+
+
+@pytest.mark.parametrize(("name", "examples"), [("cifar100_lenet", 40_000), ("imdb_lstm", 20_000)])
+def test_annealing_is_cut_down_with_the_rest(name, examples):
+    """At its end the KL has the weight that it has at the paper's, and it is full, if ever, at the same share."""
+    ends, full = [], []
+    for scale in ("paper", "small"):
+        config = read_study(ROOT / "studies" / f"{name}.yaml").cells(scale)[0].config
+        steps = config.epochs * math.ceil(examples / config.batch_size)
+        annealing = sb.stepwise_annealing(config.annealing.slope, config.annealing.every)
+        ends.append(annealing(steps))
+        full.append(min(1.0, 1 / config.annealing.slope / steps))
+    assert ends[1] == pytest.approx(ends[0], abs=0.01)
+    assert full[1] == pytest.approx(full[0], abs=0.01)
 
 
 def test_tied_parameters_of_chosen_layers():
@@ -102,6 +133,36 @@ def test_stored_runs_of_another_configuration_are_not_taken_for_it(tmp_path):
     other = {"tiny": study(seeds=1, base={**TINY, "batch_size": 7})}
     with pytest.raises(ValueError, match="batch_size"):
         missing_jobs(other, "smoke", tmp_path)
+    with pytest.raises(ValueError, match="batch_size"):  # nor shown
+        stored_runs(tmp_path, "tiny", other["tiny"], "smoke")
+
+
+def test_stored_runs_of_which_something_else_was_measured_are_not_taken_for_it(tmp_path):
+    job = Job.of("tiny", study(seeds=1), "smoke")[0]
+    assert run_job(job.prepare(tmp_path / "runs", tmp_path)) is None
+    other = {"tiny": study(seeds=1, look={"samples": 3})}
+    with pytest.raises(ValueError, match="differs in look"):
+        missing_jobs(other, "smoke", tmp_path)
+    result_path(tmp_path, "tiny", "smoke", job.cell.name).unlink()
+    trained = (tmp_path / "runs/tiny/smoke/mean_field-seed0/metrics.jsonl").stat().st_mtime_ns
+    assert run_job(missing_jobs(other, "smoke", tmp_path)[0].prepare(tmp_path / "runs", tmp_path)) is None
+    (run,) = stored_runs(tmp_path, "tiny", other["tiny"], "smoke")
+    assert run["look"]["samples"] == 3
+    assert (
+        tmp_path / "runs/tiny/smoke/mean_field-seed0/metrics.jsonl"
+    ).stat().st_mtime_ns == trained  # looked at again
+
+
+@pytest.mark.parametrize("changes", [{"batch_size": 7}, {"epochs": 2}])
+def test_checkpoints_of_another_configuration_are_not_taken_for_it(changes, tmp_path):
+    job = Job.of("tiny", study(seeds=1), "smoke")[0]
+    folder = job.prepare(tmp_path / "runs", tmp_path)
+    assert run_job(folder) is None
+    result_path(tmp_path, "tiny", "smoke", job.cell.name).unlink()  # what the error about a stored run advises
+    other = Job.of("tiny", study(seeds=1, base={**TINY, **changes}), "smoke")[0]
+    with pytest.raises(ValueError, match=f"{next(iter(changes))}.*Remove that folder"):
+        other.prepare(tmp_path / "runs", tmp_path)
+    assert Run(folder).config == job.cell.config
 
 
 def test_processes_store_and_failures_are_told(tmp_path):
@@ -122,6 +183,7 @@ def test_a_job_goes_on_from_what_a_kill_left(tmp_path):
     shorter = job.cell.config.model_copy(update={"epochs": 1})
     fit(shorter, folder, resume=True, quiet=True)
     (folder / "result.json").unlink()
+    Run(folder).store_config(job.cell.config)  # as a run has it that was to be longer
     assert run_job(job.prepare(tmp_path / "runs", tmp_path)) is None
     whole = fit(job.cell.config, tmp_path / "whole", quiet=True)
     stored = stored_runs(tmp_path, "tiny", study(seeds=1), "small")[0]

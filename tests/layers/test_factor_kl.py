@@ -72,6 +72,15 @@ def test_gradients_of_first_and_second_order(family):
     assert torch.autograd.gradgradcheck(kl, parameters)
 
 
+def test_gradients_in_batches():
+    model = sb.rank1(nn.Sequential(nn.Linear(4, 3), nn.Linear(3, 2)), members=2)
+    factors = [parameter for name, parameter in model.named_parameters() if name.endswith(("loc", "rho"))]
+    each = torch.autograd.grad(model.kl(), factors)
+    batched = torch.autograd.grad(model.kl(), factors, torch.tensor([1.0, 3.0]), is_grads_batched=True)
+    for one, several in zip(each, batched, strict=True):
+        torch.testing.assert_close(several, torch.stack([one, 3 * one]))
+
+
 def test_equal_laws_pay_nothing():
     options = FactorOptions(members=2, prior_std=0.5, init="ones", dropout_rate=0.2)  # sqrt(0.2 / 0.8) = 0.5
     factor = Factor(50, options, dtype=torch.float64)

@@ -8,6 +8,8 @@ from torch.nn import functional as F
 
 import slimbayes as sb
 from slimbayes.data import load_data
+from slimbayes.experiments.looking import look_at
+from slimbayes.experiments.study import Look
 from slimbayes.training import fit
 from slimbayes.training.variational_scores import variational_scores
 
@@ -44,6 +46,28 @@ def test_interrupted_windows_go_on(tmp_path):
     fit({**CONFIG, "epochs": 1}, tmp_path / "parts", quiet=True)  # ends after step 8, in the first window
     parts = fit(CONFIG, tmp_path / "parts", resume=True, quiet=True)
     assert watched(parts) == watched(whole)
+
+
+def test_a_closed_window_is_not_stored(tmp_path):
+    run = fit(CONFIG, tmp_path, quiet=True)  # the last window ends with the last step
+    assert run.checkpoints.state()["watch"] == {}
+
+
+def test_a_window_goes_on_where_the_model_is():
+    model = sb.mean_field(torch.nn.Linear(3, 2))
+    snr = sb.analysis.GradientSNR(model)
+    model(torch.ones(4, 3)).sum().backward()
+    snr.update()
+    moved = sb.analysis.GradientSNR(model.to("meta"))
+    moved.load_state_dict(snr.state_dict())
+    assert {values.device.type for values in moved.state_dict()["means"].values()} == {"meta"}
+
+
+def test_without_validation_examples_the_standard_deviations_are_watched(tmp_path):
+    data = {**CONFIG["data"], "validation": 0}
+    run = fit({**CONFIG, "data": data, "watch": {"every": 12}}, tmp_path, quiet=True)
+    assert [(step, list(seen)) for step, seen in watched(run)] == [(step, ["scales"]) for step in (1, 12, 24)]
+    assert [point["step"] for point in look_at(run.folder, Look(samples=1))["curve"]] == [1, 12, 24]
 
 
 def test_last_look_is_at_the_last_weights(tmp_path):

@@ -108,7 +108,11 @@ class GradientSNR:
     def load_state_dict(self, state: dict[str, Any]) -> None:
         """Go on with a window of the same model."""
         self.batches = state["batches"]
-        self._means, self._squares = dict(state["means"]), dict(state["squares"])
+        devices = {name: next(part.parameters()).device for name, part in self.parts.items()}
+        self._means, self._squares = (
+            {name: values.to(devices[name]) for name, values in state[moment].items()}
+            for moment in ("means", "squares")
+        )
 
     @property
     def full(self) -> bool:

@@ -1,12 +1,14 @@
 """A k-tied model out of a trained mean-field one."""
 
 import math
+from collections.abc import Sequence
 
 import torch
 from torch import Tensor
 
 from slimbayes._checks import check_count, check_number
 from slimbayes.analysis.low_rank import full_weights
+from slimbayes.analysis.matrices import layer_name
 from slimbayes.analysis.nonnegative import nonnegative_factors
 from slimbayes.layers.gaussian import GaussianWeight
 from slimbayes.layers.scale import FullScale, TiedScale
@@ -16,7 +18,9 @@ from slimbayes.model import BayesianModel
 __all__ = ["tie"]
 
 
-def tie(model: BayesianModel, k: int, iterations: int = 500, floor: float = 1e-7) -> BayesianModel:
+def tie(
+    model: BayesianModel, k: int, iterations: int = 500, floor: float = 1e-7, layers: Sequence[str] | None = None
+) -> BayesianModel:
     r"""Return a k-tied model whose standard deviations are close to those of a trained mean-field one.
 
     .. math::
@@ -33,6 +37,7 @@ def tie(model: BayesianModel, k: int, iterations: int = 500, floor: float = 1e-7
         k: Number of terms.
         iterations: Most sweeps of the factorisation.
         floor: Smallest standard deviation.
+        layers: Names as in ``posterior_matrices``; the others stay untied. None for all.
 
     Example:
         >>> import slimbayes as sb
@@ -50,14 +55,29 @@ def tie(model: BayesianModel, k: int, iterations: int = 500, floor: float = 1e-7
     check_count("iterations", iterations, 1)
     check_number("floor", floor, low=0.0, remedy="The logarithms of u and v are stored.")
     tied, k = copy_of(model), int(k)
-    for part in full_weights(tied):
+    chosen = full_weights(tied, layers)
+    untied = _untied(tied, chosen)
+    for part in chosen:
         part.spread = _tied_scale(part, k, iterations, floor)
     tied.method = "k_tied"
-    tied.options = {**tied.options, "k": k, "untied": []}
+    tied.options = {**tied.options, "k": k, "untied": untied}
     for account in tied.parts:
         if account.converted:
             account.after = all_parameters(tied.net.get_submodule(account.name))
     return tied
+
+
+def _untied(model: BayesianModel, chosen: Sequence[GaussianWeight]) -> list[str]:
+    """Return the layers that are left, as ``sb.k_tied`` names them: one is tied as a whole, or not at all."""
+    names = {id(module): name for name, module in model.net.named_modules()}
+    owners = {part: names[id(part.owner[0])] for part in full_weights(model)}
+    tied = {owners[part] for part in chosen}
+    if split := [layer_name(part.name) for part, owner in owners.items() if owner in tied and part not in chosen]:
+        raise ValueError(
+            f"Expected argument `layers` to have all weights of a layer or none, but it lacks {', '.join(split)}. "
+            "Add what is missing."
+        )
+    return [owner for owner in dict.fromkeys(owners.values()) if owner not in tied]
 
 
 def _tied_scale(part: GaussianWeight, k: int, iterations: int, floor: float) -> TiedScale:

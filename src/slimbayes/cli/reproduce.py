@@ -97,10 +97,12 @@ def _run(
     from slimbayes.experiments.study import SCALES
 
     check_choice("--scale", scale, SCALES)
-    studies = _studies(names, experiments)
+    studies, others = _wanted(names, experiments)
     if data_dir is not None:
         os.environ["SLIMBAYES_DATA"] = str(data_dir.resolve())  # which all runs read, whatever a scale changes
     jobs = missing_jobs(studies, scale, results)
+    for command in others:
+        typer.secho(f"No study has all of it; what is timed is measured by: {command}", err=True)
     if not quiet:
         hours = sum(job.minutes for job in jobs) / 60
         typer.secho(f"{len(jobs)} runs to make, about {hours:.1f} hours of one core; {workers} at a time", err=True)
@@ -113,8 +115,8 @@ def _run(
         typer.secho(f"All runs are in {results}. slimbayes reproduce --results makes tables and figures.", err=True)
 
 
-def _studies(names: list[str], experiments: Path) -> dict[str, "Study"]:
-    """Return the studies that some tables, figures or studies need."""
+def _wanted(names: list[str], experiments: Path) -> tuple[dict[str, "Study"], list[str]]:
+    """Return the studies that some tables, figures or studies need, and commands that measure the rest."""
     from slimbayes._checks import check_choice
     from slimbayes.experiments.item import read_items
     from slimbayes.experiments.study import read_studies
@@ -125,4 +127,5 @@ def _studies(names: list[str], experiments: Path) -> dict[str, "Study"]:
         check_choice("name", name, [*items, *studies])
         for study in items[name].studies if name in items else [name]:
             wanted[study] = studies[study]
-    return wanted
+    parts = [part for name in names if name in items for part in items[name].parts]
+    return wanted, [command for part in parts for command in part.commands()]

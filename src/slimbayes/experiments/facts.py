@@ -66,19 +66,22 @@ def facts_of(sources: Sources, study: str) -> Facts | None:
 
 
 def hours_at(sources: Sources, item: Item, scale: str) -> float | None:
-    """Return the hours that an item's runs take one after another; None if no study has the scale."""
-    hours = [study.hours(scale) for study in _having(sources, item, scale)]
+    """Return the hours that an item's runs take one after another, as ``slimbayes reproduce`` makes them at a scale.
+
+    A study without the scale has its nearest one; None if there is nothing to run.
+    """
+    hours = [study.hours(near) for study, near in _having(sources, item, scale)]
     return sum(hours) if hours else None
 
 
 def hardware_at(sources: Sources, item: Item, scale: str) -> list[str]:
     """Return what the hours are counted on."""
-    return _once(study.scale(scale).hardware for study in _having(sources, item, scale))
+    return _once(study.scale(near).hardware for study, near in _having(sources, item, scale))
 
 
-def _having(sources: Sources, item: Item, scale: str) -> list[Study]:
+def _having(sources: Sources, item: Item, scale: str) -> list[tuple[Study, str]]:
     studies = [sources.studies[name] for name in item.studies if name in sources.studies]
-    return [study for study in studies if scale in study.scales]
+    return [(study, near) for study in studies if (near := study.nearest(scale)) in study.scales]
 
 
 def _range(numbers: Iterable[float]) -> str:

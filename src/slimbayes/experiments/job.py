@@ -43,10 +43,20 @@ class Job:
         return [cls(name, scale, cell, look, minutes) for cell in study.cells(scale)]
 
     def prepare(self, runs: Path, results: Path) -> Path:
-        """Write down what ``run_job`` needs; return the run's folder."""
+        """Write down what ``run_job`` needs; return the run's folder.
+
+        Raises:
+            ValueError: The folder holds checkpoints of another configuration, which would be taken for this one's.
+        """
         folder = runs / self.study / self.scale / self.cell.name
+        run = Run(folder)
+        if run.checkpoints.index() is not None:
+            try:
+                run.check_unchanged(self.cell.config)
+            except ValueError as error:
+                raise ValueError(f"{error} Remove that folder to run it anew.") from None
         folder.mkdir(parents=True, exist_ok=True)
-        Run(folder).store_config(self.cell.config)
+        run.store_config(self.cell.config)
         about = {
             "study": self.study,
             "scale": self.scale,
@@ -78,7 +88,8 @@ def run_job(folder: Path) -> str | None:
         found = look_at(folder, Look(**job["look"]))
         path = Path(job["result"])
         path.parent.mkdir(parents=True, exist_ok=True)
-        content = {**job["about"], "config": comparable(Run.open(folder).config), **found, **provenance()}
+        about = {**job["about"], "config": comparable(Run.open(folder).config), "look": job["look"]}
+        content = {**about, **found, **provenance()}
         with replacing(path) as (temporary,):
             temporary.write_text(readable(content) + "\n")
     except Exception as failure:

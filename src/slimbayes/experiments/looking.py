@@ -44,7 +44,7 @@ def look_at(folder: Path, look: Look) -> dict[str, Any]:
         "epochs": result["epochs"],
         "steps": result["steps"],
         "seconds": result["seconds"],
-        "curve": [_point(line) for line in watched if "negative_elbo" in line["watch"]],
+        "curve": [_point(line) for line in watched if "scales" in line["watch"]],
         "snr": {str(line["step"]): line["watch"]["snr"] for line in watched if "snr" in line["watch"]},
         "best_checkpoint": {part: result[part] for part in ("validation", "test")},
     }
@@ -89,7 +89,7 @@ def _approximated(model: BayesianModel, data: DataSet, look: Look, seed: int) ->
             for k in look.low_rank
         }
     if look.tie:
-        found["tie"] = {str(k): _tied(tie(model, k), data, look, seed) for k in look.tie}
+        found["tie"] = {str(k): _tied(tie(model, k, layers=look.approximated), data, look, seed) for k in look.tie}
     return found
 
 

@@ -9,9 +9,10 @@ from slimbayes.experiments.show import Kind, Shown
 from slimbayes.experiments.sources import Sources
 from slimbayes.text_table import as_markdown
 
-__all__ = ["Page", "index", "item_page", "shown_part"]
+__all__ = ["MADE", "Page", "index", "item_page", "shown_part"]
 
-_MADE = "<!-- Made by `slimbayes reproduce --results`: change the YAML, not this page. -->"
+#: Marks pages that are made, and may be made again or removed.
+MADE = "<!-- Made by `slimbayes reproduce --results`: change the YAML, not this page. -->"
 PAPERS = {
     "k-tied": "the k-tied paper ([Swiatkowski et al. 2020](https://arxiv.org/abs/2002.02655))",
     "rank-1": "the rank-1 paper ([Dusenberry et al. 2020](https://arxiv.org/abs/2005.07186))",
@@ -51,7 +52,7 @@ def item_page(name: str, item: Item, sources: Sources) -> Page:
     of_paper = PAPERS[item.paper]
     sections = [
         f"# {item.item}: {item.title}" if of_paper else f"# {item.title}",
-        _MADE,
+        MADE,
         f"{item.item}, from {of_paper}. [All results](README.md)"
         if of_paper
         else f"{item.item}. [All results](README.md)",
@@ -74,7 +75,7 @@ def index(items: Mapping[str, Item], sources: Sources) -> str:
     """Return the page that lists all items."""
     sections = [
         "# Results",
-        _MADE,
+        MADE,
         "Every table and figure of both papers, and what goes beyond them. Each page has the paper's numbers beside "
         "ours, what was cut down, and whether the claim holds here. `slimbayes reproduce NAME` runs one of them, "
         "`slimbayes reproduce --results` makes these pages from `experiments/results`.",

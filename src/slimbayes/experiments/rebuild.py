@@ -5,7 +5,7 @@ import re
 from pathlib import Path
 
 from slimbayes.experiments.item import Item, read_items
-from slimbayes.experiments.page import index, item_page, shown_part
+from slimbayes.experiments.page import MADE, index, item_page, shown_part
 from slimbayes.experiments.sources import SHOWN_SCALES, Sources
 
 __all__ = ["rebuild"]
@@ -24,7 +24,7 @@ def rebuild(experiments: Path, docs: Path, readme: Path, scales: tuple[str, ...]
         scales: Scales whose runs are shown, the preferred one first.
 
     Returns:
-        The files that have changed; figures that no page shows any more are removed.
+        The files that have changed; figures that no page shows any more, and pages of no item, are removed.
     """
     items, sources, folder = read_items(experiments), Sources(experiments, scales), docs / "results"
     files: dict[Path, bytes] = {folder / "README.md": index(items, sources).encode()}
@@ -35,7 +35,8 @@ def rebuild(experiments: Path, docs: Path, readme: Path, scales: tuple[str, ...]
     if readme.exists():
         files[readme] = _with_blocks(readme, items, sources, folder).encode()
     changed = [path for path, content in files.items() if _write(path, content)]
-    stale = [path for path in sorted((folder / "figures").glob("*")) if path not in files]
+    pages = [path for path in sorted(folder.glob("*.md")) if MADE in path.read_text()]
+    stale = [path for path in [*pages, *sorted((folder / "figures").glob("*"))] if path not in files]
     for path in stale:
         path.unlink()
     return changed + stale

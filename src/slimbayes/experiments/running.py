@@ -6,7 +6,7 @@ from contextlib import closing
 from pathlib import Path
 
 from slimbayes.experiments.job import Job
-from slimbayes.experiments.stored import is_stored
+from slimbayes.experiments.stored import stored_run
 from slimbayes.experiments.study import Study
 from slimbayes.training.local import run_locally
 
@@ -18,7 +18,7 @@ TASK = "slimbayes.experiments.job:run_job"
 def missing_jobs(studies: Mapping[str, Study], scale: str, results: Path) -> list[Job]:
     """Return the runs that are not stored yet, longest first; a study without the scale has its nearest one."""
     jobs = [job for name, study in studies.items() for job in Job.of(name, study, study.nearest(scale))]
-    missing = [job for job in jobs if not is_stored(results, job.study, job.scale, job.cell)]
+    missing = [job for job in jobs if stored_run(results, job.study, job.scale, job.cell, job.look) is None]
     return sorted(missing, key=lambda job: -job.minutes)
 
 

@@ -40,10 +40,10 @@ class Look(Section):
     """Examples that are scored; choices are made on the validation examples alone."""
     low_rank: list[int] = Field(default_factory=list)
     """Ranks by which standard deviations are replaced; of mean-field runs."""
-    approximated: list[str] | None = None
-    """Layers for which; by default all."""
     tie: list[int] = Field(default_factory=list)
     """Values of k for k-tied models made out of mean-field ones."""
+    approximated: list[str] | None = None
+    """Layers for which this and `low_rank` are done; by default all."""
     spectra: int = Field(0, ge=0)
     """Singular values whose share of variance is stored, for each layer."""
     heat_maps: list[str] = Field(default_factory=list)

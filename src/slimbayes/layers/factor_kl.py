@@ -11,7 +11,7 @@ from slimbayes.divergence import kl_divergence
 from slimbayes.families import Cauchy, DeltaFamily, Family, LogNormal, Normal
 from slimbayes.layers.base import Stochastic
 from slimbayes.layers.factor import Factor
-from slimbayes.layers.own_gradients import gradients_by_autograd, plain_operations_wanted
+from slimbayes.layers.own_gradients import autograd_wanted, gradients_by_autograd, plain_operations_wanted
 from slimbayes.layers.scaled_noise import scale_and_slope
 from slimbayes.priors import Prior, softplus_scale
 
@@ -104,6 +104,6 @@ class _KL(torch.autograd.Function):
     @staticmethod
     def backward(ctx: Any, grad: Tensor) -> tuple[Tensor | None, ...]:
         *parameters, slopes = ctx.saved_tensors
-        if torch.is_grad_enabled():
+        if autograd_wanted(grad):
             return gradients_by_autograd(_plain, [*ctx.laws, *parameters], [grad])
         return None, None, *_unflatten_dense_tensors((slopes * grad).to(parameters[0].dtype), parameters)

@@ -177,7 +177,7 @@ class Watch(Section):
     """What is looked at while a variational model trains; lines of metrics.jsonl with the key `watch`."""
 
     every: int | None = Field(None, ge=1)
-    """Steps between looks at -ELBO on the validation examples and at each layer's mean standard deviation."""
+    """Steps between looks at each layer's mean standard deviation and, on validation examples if any, at -ELBO."""
     samples: int = Field(1, ge=1)
     """Draws of each member for that."""
     snr: list[Annotated[int, Field(ge=1)]] = Field(default_factory=list)

@@ -121,14 +121,14 @@ def _finished(cells: Sequence[Cell], folder: Path) -> set[str]:
         run = Run(folder / cell.name)
         if run.result is None and run.checkpoints.index() is None:
             continue  # it may have failed for a fault that the grid no longer has
-        before, now = ({"epochs": one.epochs, "steps": one.steps} for one in (run.config, cell.config))
         try:
-            run.check_same(cell.config)
-            if before != now:  # a run that is made longer is not what a fresh one would have been
-                raise ValueError(f"The run in {run.folder} was started with another length: {before}, now {now}.")
+            run.check_unchanged(cell.config)
         except ValueError as error:
             faults.append(f"{cell.name}: {error}")
-        if run.result is not None and run.result["length"] == now:
+        if run.result is not None and run.result["length"] == {
+            "epochs": cell.config.epochs,
+            "steps": cell.config.steps,
+        }:
             finished.add(cell.name)
     if faults:
         advice = "Give another folder for all, or remove the folders of these."

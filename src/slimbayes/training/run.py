@@ -134,6 +134,13 @@ class Run:
                 "same, or give another folder."
             )
 
+    def check_unchanged(self, config: TrainConfig) -> None:
+        """Raise unless a fresh run under this configuration would be the one in the folder; its length counts."""
+        self.check_same(config)
+        before, now = ({"epochs": one.epochs, "steps": one.steps} for one in (self.config, config))
+        if before != now:  # a run that is made longer is not what a fresh one would have been
+            raise ValueError(f"The run in {self.folder} was started with another length: {before}, now {now}.")
+
     def check_writable(self, size: int) -> None:
         """Raise unless the folder can be written to and has room for three checkpoints of ``size`` bytes."""
         try:

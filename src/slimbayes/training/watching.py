@@ -14,6 +14,9 @@ from slimbayes.training.variational_scores import variational_scores
 
 __all__ = ["Watcher"]
 
+#: What is kept of the scores on validation examples.
+BOUND = ("negative_elbo", "expected_nll", "kl_per_example", "nll")
+
 
 class Watcher:
     """Looks at a model while it trains, and leaves its training as it is.
@@ -21,7 +24,7 @@ class Watcher:
     Args:
         config: What to look at, and when.
         model: The model.
-        data: Its validation examples give the bound.
+        data: Its validation examples, if there are any, give the bound.
         seed: Of the run.
     """
 
@@ -31,11 +34,6 @@ class Watcher:
         self.seconds = 0.0
         if config.every is not None:
             PosteriorDrift(model)  # raises at once for a model without a spread
-            if data.validation is None:
-                raise ValueError(
-                    "Expected `data` with validation examples, since `watch.every` measures the ELBO on them. Give "
-                    "data.validation, or leave watch.every out."
-                )
 
     def gradients(self, step: int) -> None:
         """Take in a step's gradients: after the backward pass, before they are used."""
@@ -51,11 +49,11 @@ class Watcher:
         start = time.perf_counter()
         seen: dict[str, Any] = {}
         if self.config.every is not None and (step % self.config.every == 0 or step == 1):
-            assert self.data.validation is not None
-            seed, samples = mix(self.seed, Purpose.EVALUATION, step), self.config.samples
-            number = len(self.data.train)
-            scores = variational_scores(self.model, self.data.validation, self.data, number, samples, seed)
-            seen |= {name: scores[name]["value"] for name in ("negative_elbo", "expected_nll", "kl_per_example", "nll")}
+            if self.data.validation is not None:
+                seed, samples = mix(self.seed, Purpose.EVALUATION, step), self.config.samples
+                number = len(self.data.train)
+                scores = variational_scores(self.model, self.data.validation, self.data, number, samples, seed)
+                seen |= {name: scores[name]["value"] for name in BOUND}
             drift = PosteriorDrift(self.model)
             drift.update(step)
             seen["scales"] = {name: values[0].item() for name, values in drift.scales.items()}
@@ -67,7 +65,7 @@ class Watcher:
 
     def state_dict(self) -> dict[str, Any]:
         """Return what a continued run needs: the gradients of a window that is open."""
-        return {} if self.snr is None else self.snr.state_dict()
+        return {} if self.snr is None or self.snr.full else self.snr.state_dict()
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
         """Go on from there."""

@@ -26,7 +26,7 @@ class AgainstK(OfStudy):
     def render(self, sources: Sources, stem: str) -> Shown:
         """Draw the scores."""
         by_k: dict[int, list[Mapping[str, Any]]] = {}
-        untied = []
+        untied: list[Mapping[str, Any]] = []
         for run in self.runs(sources):
             method = run["config"]["method"]
             if method["name"] == "k_tied":
@@ -42,10 +42,9 @@ class AgainstK(OfStudy):
             panels.outer("k", "")
             picture = svg(panels.figure)
         text = linked(f"{stem}.svg", "Scores against k")
-        note = (
-            "Mean ± standard error over seeds; dotted: mean-field." if untied else "Mean ± standard error over seeds."
-        )
-        return Shown(f"{text}\n\n{note}", {f"{stem}.svg": picture})
+        over_seeds = any(len(runs) > 1 for runs in (*by_k.values(), untied))
+        note = "Mean ± standard error over seeds" if over_seeds else f"One seed: ± is over {self.part} examples"
+        return Shown(f"{text}\n\n{note}{'; dotted: mean-field' if untied else ''}.", {f"{stem}.svg": picture})
 
     def _estimate(self, runs: Sequence[Mapping[str, Any]], name: str) -> Estimate | None:
         found = estimate(column(name).score(run, self.part) for run in runs)

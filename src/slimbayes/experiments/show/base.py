@@ -35,6 +35,10 @@ class Kind(Section, ABC):
         """Return the studies that are read."""
         return []
 
+    def commands(self) -> list[str]:
+        """Return what measures it beside the studies."""
+        return []
+
     @abstractmethod
     def render(self, sources: Sources, stem: str) -> Shown:
         """Return what is shown; called when at least one of the studies has runs, or none are needed.

@@ -47,7 +47,9 @@ class Curves(OfStudies):
             panels.outer(self.x, f"validation {name}")
             picture = svg(panels.figure)
         text = linked(f"{stem}.svg", f"Validation {name} against {self.x} of training")
-        return Shown(f"{text}\n\nMean over seeds; the band is one standard error.", {f"{stem}.svg": picture})
+        seeds = max((len(runs) for one in groups.values() for runs in one.values()), default=0)
+        note = "Mean over seeds; the band is one standard error." if seeds > 1 else "One seed."
+        return Shown(f"{text}\n\n{note}", {f"{stem}.svg": picture})
 
     def _draw(self, ax: Any, runs: list[Any], place: int) -> None:
         look = series(place)

@@ -55,7 +55,8 @@ def scores_table(
     for place, name in enumerate(columns):
         if name == "parameters_percent":
             _relative_to_first(found, place)
-    note = _note([(one, cell) for cells in found.values() for one, cell in zip(known, cells, strict=True) if cell])
+    shown = [(one, cell) for cells in found.values() for one, cell in zip(known, cells, strict=True) if cell]
+    note = _note(shown, "validation" if part == "validation" else "test")
     counts = {row: len(rows[row]) for row in found}
     return f"{compared(found, known, paper, row_heading, counts)}\n\n{note}".strip()
 
@@ -105,16 +106,16 @@ def _relative_to_first(found: dict[str, list[Estimate | None]], place: int) -> N
             cells[place] = Estimate(cell.value / first.value, None, cell.seeds)
 
 
-def _note(cells: Sequence[tuple[Column, Estimate]]) -> str:
+def _note(cells: Sequence[tuple[Column, Estimate]], examples: str) -> str:
     over_seeds = any(cell.seeds > 1 for _, cell in cells)
     over_examples = any(cell.seeds == 1 and cell.error is not None for _, cell in cells)
     notes = ["Mean ± standard error over seeds."] if over_seeds else []
     if over_examples:
-        notes.append(f"{'Where there is' if over_seeds else 'There is'} one seed: ± is over test examples.")
+        notes.append(f"{'Where there is' if over_seeds else 'There is'} one seed: ± is over {examples} examples.")
     if over_seeds:
         sems = _sems(cells)
         if sems:
-            notes.append(f"Over test examples a run's standard error is about {', '.join(sems)}.")
+            notes.append(f"Over {examples} examples a run's standard error is about {', '.join(sems)}.")
     return " ".join(notes)
 
 

@@ -42,7 +42,9 @@ class Spectra(OfStudies):
             figure = self._by_layer(found) if self.by_layer else self._by_study(found, sources)
             picture = svg(figure)
         text = linked(f"{stem}.svg", "Share of variance per singular value, of posterior means and standard deviations")
-        note = "Share of variance that singular values explain: mean over seeds, ± standard error."
+        seeds = max(len(spectra["scale"]) for layers in found.values() for spectra in layers.values())
+        how = "mean over seeds, ± standard error" if seeds > 1 else "one seed"
+        note = f"Share of variance that singular values explain: {how}."
         return Shown(f"{text}\n\n{as_markdown(rows)}\n\n{note}", {f"{stem}.svg": picture})
 
     def _spectra(self, sources: Sources, study: str) -> dict[str, dict[str, np.ndarray]]:

@@ -21,18 +21,24 @@ class Timing(Kind):
     paper: dict[str, str] = Field(default_factory=dict)
     """The paper's milliseconds, by case."""
 
+    def commands(self) -> list[str]:
+        """Return the call of the benchmark."""
+        return [f"{self.command} --json > experiments/results/{self.file}"]
+
     def render(self, sources: Sources, stem: str) -> Shown:
         """Return the table."""
         stored = sources.stored_json(self.file)
         if stored is None:
-            return Shown(f"Not run yet: `{self.command} --json > experiments/results/{self.file}`.\n\n{self.unrun()}")
+            return Shown(f"Not run yet: `{self.commands()[0]}`.\n\n{self.unrun()}")
         base = _milliseconds(self.paper, next(iter(self.cases)))
-        rows = [["method", "ms per step ↓", "ratio", "95% interval", "paper, ms", "paper, ratio"]]
+        beside = ["paper, ms", "paper, ratio"] if self.paper else []
+        rows = [["method", "ms per step ↓", "ratio", "95% interval", *beside]]
         for case, title in self.cases.items():
             one = stored["results"].get(case)
             ours = ["–"] * 3 if one is None else [f"{1000 * one['seconds']:.2f}", f"{one['ratio']:.2f}", _range(one)]
             time = _milliseconds(self.paper, case)
-            rows.append([title, *ours, self.paper.get(case, ""), f"{time / base:.2f}" if time and base else ""])
+            paper = [self.paper.get(case, ""), f"{time / base:.2f}" if time and base else ""]
+            rows.append([title, *ours, *paper[: len(beside)]])
         settings = stored["settings"]
         note = (
             f"{stored['description']}; {settings['threads']} thread, {settings['rounds']} interleaved rounds: medians, "
