@@ -8,6 +8,7 @@ import pytest
 import torch
 
 from slimbayes.demo.table import table
+from slimbayes.experiments.study import read_study
 from slimbayes.training.cells import cells_of
 from slimbayes.training.grid_file import is_grid, read_grid
 from slimbayes.training.parsing import load_config, read_yaml
@@ -69,11 +70,13 @@ def test_links_lead_somewhere(page):
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
 def test_configurations_are_right(page, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
-    for block in re.findall(r"```yaml\n# (\S+?\.yaml).*?\n(.*?)```", page.read_text(), re.DOTALL):
+    for block in re.findall(r"```yaml\n# (?:\S+/)?(\S+?\.yaml).*?\n(.*?)```", page.read_text(), re.DOTALL):
         name, text = block
         Path(name).write_text(text)
         content = read_yaml(Path(name))
-        if is_grid(content):
+        if "scales" in content:
+            assert len(read_study(Path(name)).cells("small")) > 1
+        elif is_grid(content):
             assert len(cells_of(read_grid(name))) > 1
         else:
             assert load_config(name).data.name == content["data"]

@@ -10,6 +10,7 @@ import torch
 from fast_ddp_worker import inputs, network
 from fast_oracle import LAYERS, PASSES, SEED, assert_same, convert, counted, flipping, loss_of, outcome, plain_path
 from torch import nn
+from torch._subclasses.fake_tensor import FakeTensor, FakeTensorMode
 
 from slimbayes.layers import scratch
 
@@ -164,3 +165,11 @@ def test_much_scratch_memory_is_not_kept(monkeypatch):
     assert first.shape == second.shape == like.shape
     assert first.data_ptr() != second.data_ptr()
     assert scratch.scratch("little", like, 4, 4).data_ptr() == scratch.scratch("little", like, 16).data_ptr()
+
+
+def test_fake_tensors_leave_no_memory_behind():
+    model = convert(nn.Linear(5, 3), torch.float64)
+    x = torch.randn(8, 5, dtype=torch.float64)
+    with FakeTensorMode(allow_non_fake_inputs=True):
+        assert isinstance(model(torch.empty(8, 5, dtype=torch.float64)), FakeTensor)
+    assert type(model(x)) is torch.Tensor  # whose memory is real

@@ -5,7 +5,7 @@ import threading
 from typing import Any
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
 __all__ = ["scratch"]
 
@@ -40,6 +40,8 @@ def scratch(use: str, like: Tensor, *shape: int) -> Tensor:
         >>> first.data_ptr() == second.data_ptr(), second.shape
         (True, torch.Size([3, 2]))
     """
+    if type(like) not in (Tensor, nn.Parameter):  # such as a fake one, which stands for a shape: it must not be kept
+        return like.new_empty(shape) if shape else torch.empty_like(like)
     last = not shape and like.dim() == 4 and like.is_contiguous(memory_format=torch.channels_last)
     key = (use, like.dtype, shape or like.shape, last)
     found = _kept.views.get(key)
