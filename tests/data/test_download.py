@@ -204,6 +204,7 @@ def test_an_empty_folder_is_not_taken_for_the_set(server, fetch, tmp_path):
         (tar_of({"in/1.txt": CONTENT})[:-100], "end-of-stream|end of|truncated"),
         (b"<html>log in first</html>", "could not be opened"),
     ],
+    ids=["outside", "elsewhere", "cut off", "a page"],  # the bytes have the time in them, which differs between workers
 )
 def test_an_archive_that_cannot_be_unpacked_leaves_nothing(server, fetch, tmp_path, packed, fault):
     server.files["/set.tar"] = packed
