@@ -85,7 +85,6 @@ def test_pages_of_items_that_are_gone_are_removed_and_others_left(folder):
     assert sorted(path.name for path in pages.glob("*.md")) == ["README.md", "k_tied_table_9.md", "own.md"]
 
 
-@pytest.mark.skipif(not (ROOT / "docs" / "results").exists(), reason="nothing has been rebuilt yet")
 def test_the_pages_of_the_repository_are_those_of_its_runs(tmp_path):
     shutil.copy(ROOT / "README.md", tmp_path)
     rebuild(ROOT / "experiments", tmp_path / "docs", tmp_path / "README.md")
