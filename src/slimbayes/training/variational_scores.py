@@ -9,12 +9,13 @@ from slimbayes.data.dataset import DataSet, ExampleSource
 from slimbayes.likelihoods import Bernoulli, Categorical
 from slimbayes.metrics.binary import from_confidence
 from slimbayes.metrics.calibration_error import expected_calibration_error
+from slimbayes.metrics.classification import brier_score
 from slimbayes.model import BayesianModel
 from slimbayes.training.batches import blocks
 
 __all__ = ["variational_scores"]
 
-#: Numbers that the draws of one block may have: of a hundred draws and a hundred classes, 2048 examples.
+#: Examples whose draws are in memory at once.
 BLOCK = 2048
 
 
@@ -53,9 +54,8 @@ def variational_scores(
         rows = [-each.mean(0), math.log(len(each)) - each.logsumexp(0)]
         if isinstance(likelihood, Categorical | Bernoulli):
             probs = prediction.class_log_probs.double().exp()
-            truth = torch.nn.functional.one_hot(targets.long(), probs.shape[-1])
             right = (probs.argmax(-1) == targets.long()).double()
-            rows += [right, (probs - truth).square().sum(-1), probs.amax(-1)]
+            rows += [right, brier_score(probs, targets.long(), reduction="none"), probs.amax(-1)]
         columns.append(torch.stack(rows).cpu())
     expected, nll, *of_classes = torch.cat(columns, 1)
     kl = model.kl().item() / num_data
