@@ -1,6 +1,7 @@
 """What each of two processes does in test_distributed.py: one table row after another, results to a file."""
 
 import copy
+import os
 import sys
 
 import torch
@@ -78,3 +79,4 @@ def main(store: str, rank: int, out: str) -> None:
 
 if __name__ == "__main__":
     main(sys.argv[1], int(sys.argv[2]), sys.argv[3])
+    os._exit(0)  # done; gloo's threads sometimes abort while the interpreter is torn down

@@ -19,7 +19,7 @@ from slimbayes._checks import check_choice, check_count
 from slimbayes.checking import check_rows
 from slimbayes.chunks import MAX_MEMORY, predict_draws
 from slimbayes.layers.base import BayesianLayer, Collects, Stochastic, share_sampling
-from slimbayes.layers.factor import Factor, alike, draw_together, hold_together
+from slimbayes.layers.factor import Factor, alike, draw_together, flip_together, hold_together
 from slimbayes.layers.factor_kl import divergences
 from slimbayes.layers.networks import Networks
 from slimbayes.layers.own_gradients import plain_operations_wanted
@@ -162,9 +162,10 @@ class BayesianModel(nn.Module):
     def _draw_together(self, rows: int, generator: Generator | None) -> None:
         """Draw what many factors need with few calls; a factor that finds nothing draws for itself."""
         assert self.sampling.drawn is not None
-        for factors in alike([factor for factor in self._factors if factor.flips(rows)]):
-            drawn = draw_together(factors, rows, generator)
-            self.sampling.drawn.update(zip((factor.name for factor in factors), drawn, strict=True))
+        for factors in alike(self._factors):
+            if flip_together(factors, rows):
+                drawn = draw_together(factors, rows, generator)
+                self.sampling.drawn.update(zip((factor.name for factor in factors), drawn, strict=True))
 
     @staticmethod
     def _tiled(copies: int) -> Any:

@@ -8,7 +8,7 @@ from torch import nn
 import slimbayes as sb
 from slimbayes.families import StudentT
 from slimbayes.layers.factor import Factor, FactorOptions
-from slimbayes.layers.flips import normal_for_rows, rows_of_a_draw, sharing
+from slimbayes.layers.flips import Flipped, normal_for_rows, rows_of_a_draw, sharing
 from slimbayes.sampling import Sampling
 
 
@@ -84,6 +84,15 @@ def test_who_draws_for_each_row(case):
         assert isinstance(factor.drawn(8, "layer"), torch.Tensor)
         assert Factor(4, FactorOptions(members=2, family=StudentT(df=5))).flips(8)
         assert not Factor(4, FactorOptions(members=8)).flips(8)  # a row each
+
+
+def test_the_factors_of_a_model_share_draws_if_they_need_many_numbers_together():
+    model = sb.rank1(nn.Sequential(*[nn.Linear(128, 128) for _ in range(4)]), members=4)
+    drawn = {}
+    model.net[0].register_forward_hook(lambda *_: drawn.update(model.sampling.drawn))
+    for batch, many in ((4, False), (16, True)):  # 1024 channels of 16 or 64 rows; a factor alone has an eighth
+        model(torch.randn(batch, 128))
+        assert all(isinstance(values, Flipped) == many for values in drawn.values())
 
 
 def test_only_much_noise_is_shared():

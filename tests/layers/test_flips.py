@@ -114,7 +114,9 @@ def same_draw():
 def test_rows_are_uncorrelated_and_those_of_different_draws_independent(noises):
     for channel in noises["normal", "example"].flatten(1, 4).unbind(-1):
         values, squares = correlations(channel)
-        assert_uncorrelated(values)
+        assert_uncorrelated(values, ~same_draw())
+        # The product of two rows of one draw is +-d^2, whose variance is E d^4 = 3, not 1.
+        assert_uncorrelated(values / 3**0.5, same_draw() & ~torch.eye(len(values), dtype=torch.bool))
         assert_uncorrelated(squares, ~same_draw())  # samples of one example are among these pairs
         torch.testing.assert_close(squares[same_draw()], torch.ones(int(same_draw().sum()), dtype=torch.float64))
 
@@ -170,7 +172,8 @@ def test_normal_numbers_for_rows():
     other = draw.unsqueeze(0) != draw.unsqueeze(1)
     for channel in z.unbind(-1):
         values, squares = correlations(channel)
-        assert_uncorrelated(values)
+        assert_uncorrelated(values, other)
+        assert_uncorrelated(values / 3**0.5)  # rows of one draw: the variance of +-d^2 is 3
         assert_uncorrelated(squares, other)
 
 
@@ -179,6 +182,23 @@ def test_random_signs():
     assert signs.dtype == torch.float32
     assert signs.unique().tolist() == [-1, 1]
     assert abs(signs.mean().item()) < 5 / 100
+
+
+@pytest.mark.parametrize("shape", [(1,), (3, 5), (7, 11, 13)], ids=str)
+def test_random_signs_of_any_size_type_and_seed(shape):
+    for dtype in (torch.float32, torch.float64, torch.bfloat16):
+        drawn = [random_signs(shape, torch.ones(1, dtype=dtype), torch.Generator().manual_seed(0)) for _ in range(2)]
+        assert drawn[0].dtype == dtype
+        assert drawn[0].shape == shape
+        assert torch.equal(*drawn)
+        assert (drawn[0].abs() == 1).all()
+
+
+def test_neighbouring_signs_are_independent():
+    """Eight of them come from one random number: its bytes have no correlation beyond five standard errors."""
+    signs = random_signs((20_000, 8), torch.ones(1))
+    products = signs.T @ signs / len(signs) - torch.eye(8)
+    assert products.abs().max() < 5 * len(signs) ** -0.5
 
 
 # ------------------------------------------------------------------ gradients

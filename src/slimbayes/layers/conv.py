@@ -23,6 +23,9 @@ __all__ = [
 
 #: Fewer rows of a draw would not pay for a convolution of their own.
 LEAST_ROWS_TO_FOLD = 8
+#: So many times longer than an element of the input or output takes one of a draw's weight, which is folded, used and
+#: differentiated for each draw.
+COST_OF_A_WEIGHT = 8
 
 
 class _Rank1Conv(ConvOp, Rank1):
@@ -42,7 +45,7 @@ class _Rank1Conv(ConvOp, Rank1):
             self.groups == 1
             and len(draws) == 1
             and x.shape[0] >= LEAST_ROWS_TO_FOLD * max(draws)
-            and max(draws) * self.weight.numel() * 2 < positions * (self.in_channels + self.out_channels)
+            and max(draws) * self.weight.numel() * COST_OF_A_WEIGHT < positions * (self.in_channels + self.out_channels)
         )
 
     def op(self, x: Tensor, *args: Any) -> Tensor:

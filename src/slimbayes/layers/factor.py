@@ -18,7 +18,7 @@ from slimbayes.layers.scaled_noise import scaled_noise
 from slimbayes.priors import Prior, inverse_softplus, softplus_scale
 from slimbayes.sampling import Sampling
 
-__all__ = ["Factor", "FactorOptions", "alike", "draw_together", "hold_together"]
+__all__ = ["Factor", "FactorOptions", "alike", "draw_together", "flip_together", "hold_together"]
 
 FACTORS = ("both", "input", "output")
 INITS = ("normal", "sign", "ones")
@@ -273,9 +273,8 @@ class Factor(RowFactor, nn.Module):
         return None if alone or half else (family, loc.shape[0], loc.dtype, loc.device)
 
     def flips(self, rows: int) -> bool:
-        """Tell whether ``rows`` rows are to share draws, see ``layers.flips``."""
-        loc = self.loc
-        return self.kind is not None and sharing(rows, loc.shape[1], loc.shape[0], loc, self.sampling) > 1
+        """Tell whether ``rows`` rows are to share draws of this factor alone, see ``layers.flips``."""
+        return self.kind is not None and flip_together([self], rows)
 
     def _draw_for_rows(self, rows: int, generator: Generator | None) -> Tensor | Flipped:
         return draw_together([self], rows, generator)[0] if self.flips(rows) else self._draw(rows, generator)
@@ -309,8 +308,14 @@ def alike(factors: list[Factor]) -> list[list[Factor]]:
     return list(groups.values())
 
 
+def flip_together(factors: list[Factor], rows: int) -> bool:
+    """Tell whether ``rows`` rows are to share draws of factors that are alike: whether that saves many numbers."""
+    locs = [factor.loc for factor in factors]
+    return sharing(rows, sum(loc.shape[1] for loc in locs), locs[0].shape[0], locs[0], factors[0].sampling) > 1
+
+
 def draw_together(factors: list[Factor], rows: int, generator: Generator | None) -> list[Flipped]:
-    """Draw for the rows of several factors that are alike and ``flips``, with few calls for all of them.
+    """Draw for the rows of several factors that are alike and ``flip_together``, with few calls for all of them.
 
     Args:
         factors: Alike by ``kind``.

@@ -1,10 +1,11 @@
 """Noise for many rows from few draws: rows share a draw's magnitudes and have signs of their own."""
 
+import math
 from dataclasses import dataclass
 from typing import Any
 
 import torch
-from torch import Generator, Tensor
+from torch import Generator, Tensor, nn
 
 from slimbayes.families import Normal
 from slimbayes.layers.own_gradients import plain_operations_wanted
@@ -91,7 +92,16 @@ def random_signs(shape: tuple[int, ...], like: Tensor, generator: Generator | No
     """
     options: dict[str, Any] = {} if generator is None else {"generator": generator}
     dtype = like.dtype if like.is_floating_point() else torch.get_default_dtype()
+    if type(like) in (Tensor, nn.Parameter) and like.device.type == "cpu" and not plain_operations_wanted():
+        return _signs_of_bytes(shape, dtype, options)
     return torch.randint(2, shape, device=like.device, dtype=dtype, **options).mul_(2).sub_(1)
+
+
+def _signs_of_bytes(shape: tuple[int, ...], dtype: torch.dtype, options: dict[str, Any]) -> Tensor:
+    """Return the signs of random bytes: eight to a random number, where ``randint`` makes a number for each."""
+    size = math.prod(shape)
+    words = torch.empty(-(-size // 8), dtype=torch.int64, device="cpu").random_(-(2**63), None, **options)
+    return words.view(torch.int8)[:size].bitwise_or_(1).view(shape).to(dtype).sign_()
 
 
 def normal_for_rows(rows: int, channels: int, like: Tensor, sampling: Sampling) -> Tensor:

@@ -13,7 +13,7 @@ from slimbayes.layers.scratch import scratch
 __all__ = ["scaled_linear"]
 
 #: From so many rows of a group on, the gradient of an input factor comes cheaper from the weight's.
-LEAST_ROWS_BY_WEIGHT = 96
+LEAST_ROWS_BY_WEIGHT = 48
 
 Side = Tensor | Flipped | None
 
