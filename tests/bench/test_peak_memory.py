@@ -82,7 +82,7 @@ def test_views_and_what_is_done_in_place_count_once():
         x.add_(1)  # was there before
         return z.relu_()
 
-    assert peak_memory(step) == Peak(1024, 1024)
+    assert peak_memory(step) == Peak(1024, 1024, {"aten::add": 1024})
 
 
 def test_what_was_there_before_is_not_counted_and_what_is_freed_makes_room():
@@ -94,8 +94,23 @@ def test_what_was_there_before_is_not_counted_and_what_is_freed_makes_room():
             del y
         x.relu()
 
-    assert peak_memory(step) == Peak(1024, 1024)
-    assert peak_memory(lambda: None) == Peak(0, 0)
+    assert peak_memory(step) == Peak(1024, 1024, {"aten::mul": 1024})
+    assert peak_memory(lambda: None) == Peak(0, 0, {})
+
+
+def test_who_made_what_is_held_at_the_peak():
+    layers = chain(2)
+
+    def run(x):
+        for layer in layers:
+            x = layer(x).relu()
+        return x
+
+    # In the backward pass: both ReLUs' outputs, the gradient of the second, the loss and its gradient.
+    peak = training(layers, run)
+    assert peak.makers["aten::relu"] == 2 * ACTIVATION
+    assert peak.makers["aten::threshold_backward"] == ACTIVATION
+    assert sum(peak.makers.values()) == peak.activations
 
 
 def test_an_address_that_is_used_again_is_a_new_storage():

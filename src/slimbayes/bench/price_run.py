@@ -1,6 +1,6 @@
 """One network's part of the price table."""
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -37,7 +37,8 @@ class NetworkRun:
         profile: ``"misses"``, ``"all"`` or ``"none"``.
         results: By case, what was measured.
         runs: By kind, the rounds and calls.
-        profiles: By case, the operators that take longest, beside those of the baseline.
+        profiles: By case, the operators that take longest, beside those of the baseline; of memory, those that made
+            what is held at its peak.
     """
 
     network: BenchNetwork
@@ -98,10 +99,14 @@ class NetworkRun:
         return {"target": target, "met": None if target is None else ratio <= target}
 
     def _profile(self, timed: Timed, baseline: str, measured: dict[str, Any]) -> None:
-        asked = {"misses": lambda one: one.get("met") is False, "all": lambda one: True, "none": lambda one: False}
-        names = [name for name in timed.steps if name != baseline and asked[self.profile](measured[name])]
-        for name in [baseline, *names] if names else []:
+        for name in self._asked(timed.steps, baseline, measured):
             self.profiles[name] = hot_spots(timed.steps[name], measured[name]["seconds"], self.device)
+
+    def _asked(self, names: Iterable[str], baseline: str, measured: dict[str, Any]) -> list[str]:
+        """Return the cases whose profile is wanted, the baseline first."""
+        wanted = {"misses": lambda one: one.get("met") is False, "all": lambda one: True, "none": lambda one: False}
+        chosen = [name for name in names if name != baseline and wanted[self.profile](measured[name])]
+        return [baseline, *chosen] if chosen else []
 
     def _count_memory(self) -> None:
         rows = self._of(MEMORY)
@@ -116,6 +121,8 @@ class NetworkRun:
                 "total_ratio": peak.total / plain.total,
                 **(self._judge(row, ratio) if row is not rows[0] else {}),
             }
+        for name in self._asked(peaks, rows[0].name, self.results) if rows else []:
+            self.profiles[name] = [{"operator": maker, "bytes": size} for maker, size in peaks[name].makers.items()]
 
     def _peak(self, row: Row) -> Peak:
         torch.manual_seed(self.seed)
@@ -123,4 +130,4 @@ class NetworkRun:
         step()  # makes the optimiser's state
         peak, batch = peak_memory(step, model.parameters()), row.batch_bytes(self.network)
         # A model repeats its batch inside the step; the plain network's rows, as many, are there before.
-        return Peak(peak.total + batch, peak.activations + batch)
+        return Peak(peak.total + batch, peak.activations + batch, {**peak.makers, "the batch": batch})

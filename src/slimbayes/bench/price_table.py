@@ -1,6 +1,7 @@
 """The price table, for people."""
 
 import json
+from collections.abc import Iterator
 from importlib.resources import files
 from typing import Any
 
@@ -81,7 +82,7 @@ def misses(results: dict[str, Any]) -> list[str]:
 
 
 def profile_table(results: dict[str, Any], top: int = 5) -> str:
-    """Return where the time goes in the cases that were profiled, a line each; empty if none was.
+    """Return where time and memory go in the cases that were profiled, a line each; empty if none was.
 
     Args:
         results: What ``run_price`` returned.
@@ -96,19 +97,30 @@ def profile_table(results: dict[str, Any], top: int = 5) -> str:
         MLP 512  plain        aten::mm 6.5
         MLP 512  rank1 split  aten::mul +1.3, aten::mm +0.5
     """
-    rows = []
-    for network, cases in results["profiles"].items():
-        title, plain = results["settings"]["networks"][network]["title"], {}
-        for case, spots in cases.items():
-            times = {one["operator"]: one["milliseconds"] for one in spots}
-            if case.startswith("plain"):  # comes before what is divided by it
-                plain, shown, sign = times, times, ""
-            else:
-                shown, sign = {name: ms - plain.get(name, 0.0) for name, ms in times.items()}, "+"
-            longest = sorted(shown, key=shown.__getitem__, reverse=True)[:top]
-            rows.append([title, case, ", ".join(f"{name} {shown[name]:{sign}.1f}" for name in longest)])
-    heading = "ms of a step by operator: the plain network's, and what a method adds to them"
-    return aligned([["network", "case", heading], *rows]) if rows else ""
+    headings = {
+        "milliseconds": "ms of a step by operator: the plain network's, and what a method adds to them",
+        "bytes": "MiB held at the peak, by the operator that made it: the plain network's, and what a method adds",
+    }
+    tables = []
+    for unit, heading in headings.items():
+        rows = [row for network in results["profiles"] for row in _profile_rows(results, network, unit, top)]
+        tables += [aligned([["network", "case", heading], *rows])] if rows else []
+    return "\n\n".join(tables)
+
+
+def _profile_rows(results: dict[str, Any], network: str, unit: str, top: int) -> Iterator[list[str]]:
+    title, plain = results["settings"]["networks"][network]["title"], {}
+    for case, spots in results["profiles"][network].items():
+        share = 2**20 if unit == "bytes" else 1
+        costs = {one["operator"]: one[unit] / share for one in spots if unit in one}
+        if not costs:
+            continue
+        if case.startswith("plain"):  # comes before what is divided by it
+            plain, shown, sign = costs, costs, ""
+        else:
+            shown, sign = {name: cost - plain.get(name, 0.0) for name, cost in costs.items()}, "+"
+        most = sorted(shown, key=shown.__getitem__, reverse=True)[:top]
+        yield [title, case, ", ".join(f"{name} {shown[name]:{sign}.1f}" for name in most)]
 
 
 def peers() -> dict[str, Any] | None:
