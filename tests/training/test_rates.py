@@ -1,5 +1,7 @@
 """Learning rates against torch's own schedules, and optimisers against torch's."""
 
+import copy
+
 import pytest
 import torch
 from torch.optim import lr_scheduler
@@ -85,3 +87,21 @@ def test_optimisers(name):
 def test_no_momentum_means_no_nesterov():
     model = sb.rank1(torch.nn.Linear(3, 2), members=2)
     assert not build_optimiser(Optimiser(name="sgd", momentum=0.0), model, 9).defaults["nesterov"]
+
+
+@pytest.mark.parametrize("name", OPTIMISERS)
+def test_steps_are_those_of_the_plain_loop_over_parameters(name):
+    kind, _, options = OPTIMISERS[name]
+    model = sb.rank1(torch.nn.Linear(3, 2), members=2)
+    twin = copy.deepcopy(model)
+    fused = build_optimiser(Optimiser(name=name, lr=0.1, **options), model, 9)
+    plain = kind(twin.param_groups(0.1), 0.1, **OPTIMISERS[name][1], foreach=False)
+    assert fused.defaults["fused"]
+    for step in range(5):
+        for p, q in zip(model.parameters(), twin.parameters(), strict=True):
+            p.grad = torch.randn(p.shape, generator=torch.Generator().manual_seed(step))
+            q.grad = p.grad.clone()
+        fused.step()
+        plain.step()
+    for p, q in zip(model.parameters(), twin.parameters(), strict=True):
+        torch.testing.assert_close(p, q, rtol=1e-5, atol=1e-6)

@@ -43,11 +43,13 @@ def build_optimiser(
     if config.name in ALGORITHMS:
         return _sampler(config, model, num_data, generator)
     groups = model.param_groups(config.lr, config.weight_decay, config.factor_lr)
+    # One kernel for all parameters. Where torch has none it raises, so that None lets it choose.
+    fused = all(p.device.type in ("cpu", "cuda") and p.is_floating_point() for p in model.parameters()) or None
     if config.name == "sgd":
         nesterov = config.nesterov and config.momentum > 0
-        return torch.optim.SGD(groups, config.lr, config.momentum, nesterov=nesterov)
+        return torch.optim.SGD(groups, config.lr, config.momentum, nesterov=nesterov, fused=fused)
     kind = torch.optim.Adam if config.name == "adam" else torch.optim.AdamW
-    return kind(groups, config.lr, config.betas)
+    return kind(groups, config.lr, config.betas, fused=fused)
 
 
 def _sampler(config: Optimiser, model: BayesianModel, num_data: int, generator: Generator | None) -> Sampler:
