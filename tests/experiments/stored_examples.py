@@ -17,7 +17,7 @@ STUDY = {
     "layers": {"1": "dense 1", "3": "dense 2"},
     "scales": {
         "paper": {"minutes": 30},
-        "small": {"minutes": 10, "cut": "half the epochs"},
+        "small": {"minutes": 10, "cut": "half the epochs\n"},
         "smoke": {"minutes": 0.1, "seeds": 1},
     },
 }

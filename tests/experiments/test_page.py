@@ -1,6 +1,6 @@
 """Pages say what was claimed, found and run."""
 
-from stored_examples import write_experiments, write_item, write_study
+from stored_examples import run_of, write_experiments, write_item, write_run, write_study
 
 from slimbayes.experiments.item import read_item, read_items
 from slimbayes.experiments.listing import listing, listing_text
@@ -62,6 +62,12 @@ def test_larger_scales_are_preferred_and_smoke_is_not_shown(tmp_path):
     assert len(Sources(tmp_path, ("paper", "smoke")).runs("digits")) == 2  # the study has one seed there
     small.with_name("smoke").rename(small.with_name("paper"))
     assert Sources(tmp_path).scale("digits") == "paper"
+
+
+def test_one_run_of_a_larger_scale_does_not_hide_a_whole_smaller_one(tmp_path):
+    write_experiments(tmp_path)
+    write_run(tmp_path, run_of("mean_field", scale="paper"))
+    assert Sources(tmp_path).scale("digits") == "small"
 
 
 def test_the_index_links_every_item(tmp_path):

@@ -55,7 +55,7 @@ def facts_of(sources: Sources, study: str) -> Facts | None:
         len({run["seed"] for run in runs}),
         _range([run["epochs"] for run in runs]),
         sum(run["seconds"] for run in runs) / 3600,
-        known.scale(scale).cut or "nothing",
+        known.scale(scale).cut.strip() or "nothing",
         _once(_machine(run["hardware"]) for run in runs if run.get("hardware")),
         _once(
             str(run["commit"])[:10] + "-dirty" * str(run["commit"]).endswith("-dirty")

@@ -12,7 +12,7 @@ from slimbayes.experiments.study import Study, read_studies
 
 __all__ = ["SHOWN_SCALES", "Sources"]
 
-#: Pages show the first of them that has runs; a smoke run shows nothing but that the code works.
+#: Pages show one of them; a smoke run shows nothing but that the code works.
 SHOWN_SCALES = ("paper", "small")
 
 
@@ -44,8 +44,14 @@ class Sources:
         return read_studies(self.experiments)
 
     def scale(self, study: str) -> str | None:
-        """Return the scale whose runs are shown, None if there are none yet."""
-        return next((scale for scale in self.scales if self.runs_at(study, scale)), None)
+        """Return the scale that has most of its runs, of several the preferred one; None if there are no runs yet."""
+
+        def share(scale: str) -> float:
+            runs = self.runs_at(study, scale)
+            return len(runs) / len(self.studies[study].cells(scale)) if runs else 0.0
+
+        best = max(self.scales, key=share)
+        return best if share(best) else None
 
     def runs(self, study: str) -> list[dict[str, Any]]:
         """Return the stored runs that are shown, in the order of the study's cells."""
