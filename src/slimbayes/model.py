@@ -121,7 +121,7 @@ class BayesianModel(nn.Module):
         size = tree.batch_size((args, kwargs), batch_dim)
         if size == 0:
             raise ValueError("Expected a batch of at least one example, but got an empty one.")
-        each = max(samples, 1)
+        each = samples if samples > 1 else 1  # not max: compilers are to know that one is one, not an unknown
         split = self.training and self.options.get("train_on") == "split"
         rows = self.members * each * (-(-size // self.members) if split else size)
         # Whose turn it is first is random, so that every member meets every example sooner or later.
