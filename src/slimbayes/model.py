@@ -169,10 +169,7 @@ class BayesianModel(nn.Module):
 
     @staticmethod
     def _tiled(copies: int) -> Any:
-        def repeat(x: Tensor, axis: int) -> Tensor:
-            return x if copies == 1 else x.repeat(*(copies if i == axis else 1 for i in range(x.dim())))
-
-        return repeat
+        return lambda x, axis: x if copies == 1 else tree.tile(x, axis, copies)
 
     def _first(self, generator: Generator | None) -> int | Tensor:
         """Draw a member: a number where it is known at once, and turns that have been met need not be made again."""

@@ -252,6 +252,31 @@ def split_draws(tree: Any, draws: int, rows: int, batch_dim: int, inputs: Any = 
     return map_leaves(one, tree)
 
 
+def tile(x: Tensor, axis: int, copies: int) -> Tensor:
+    """Repeat a batch as a whole: member-major rows.
+
+    Example:
+        >>> tile(torch.tensor([[1, 2], [3, 4]]), 0, 2)
+        tensor([[1, 2],
+                [3, 4],
+                [1, 2],
+                [3, 4]])
+    """
+
+    def repeat(x: Tensor) -> Tensor:
+        return x.unsqueeze(axis).expand(*x.shape[:axis], copies, *x.shape[axis:]).flatten(axis, axis + 1)
+
+    return _as_it_lies(x, axis, repeat)
+
+
+def _as_it_lies(x: Tensor, axis: int, change: Callable[[Tensor], Tensor]) -> Tensor:
+    """Change the batch axis of images whose channels lie last in memory, and leave them there, which torch does not."""
+    last = {4: torch.channels_last, 5: torch.channels_last_3d}.get(x.dim())
+    if axis or last is None or x.is_contiguous() or not x.is_contiguous(memory_format=last):
+        return change(x)
+    return change(x.movedim(1, -1)).movedim(-1, 1)
+
+
 def deal(x: Tensor, axis: int, members: int, first: int | Tensor = 0) -> Tensor:
     """Deal a batch out to members in turn: example b goes to member (first + b) mod K; hands are filled up.
 
@@ -259,7 +284,8 @@ def deal(x: Tensor, axis: int, members: int, first: int | Tensor = 0) -> Tensor:
         >>> deal(torch.arange(5), 0, 2), deal(torch.arange(5), 0, 2, first=1)
         (tensor([0, 2, 4, 1, 3, 0]), tensor([0, 1, 3, 0, 2, 4]))
     """
-    return x.index_select(axis, _turns(_examples, first, x.shape[axis], members, device=x.device))
+    turns = _turns(_examples, first, x.shape[axis], members, device=x.device)
+    return _as_it_lies(x, axis, lambda x: x.index_select(axis, turns))
 
 
 def _turns(order: Callable[..., Tensor], first: int | Tensor, *sizes: int, device: torch.device) -> Tensor:

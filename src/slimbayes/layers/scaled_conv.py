@@ -14,6 +14,8 @@ __all__ = ["Geometry", "plain_conv", "scaled_conv"]
 SMALLEST_FACTOR = 1e-12
 #: As many fit into a core's cache together with what they are made of.
 CACHED_ELEMENTS = 2**17
+#: Where fewer lie last in memory, torch multiplies a row of positions at once much faster than each by its channels.
+FEW_CHANNELS = 8
 
 
 class Geometry(NamedTuple):
@@ -77,7 +79,14 @@ def _by_group(of_rows: Tensor, values: Tensor) -> Tensor:
 
 
 def _scaled(x: Tensor, s: Tensor | None) -> Tensor:
-    return x if s is None else torch.mul(x, _for_rows(s, x), out=scratch("input", x))
+    if s is None:
+        return x
+    values, out = _for_rows(s, x), scratch("input", x)
+    if x.dim() == 4 and x.shape[1] < FEW_CHANNELS and x.is_contiguous(memory_format=torch.channels_last):
+        values = values.expand(-1, -1, 1, x.shape[3]).movedim(1, -1).flatten(2)
+        torch.mul(x.movedim(1, -1).flatten(2), values, out=out.movedim(1, -1).flatten(2))
+        return out
+    return torch.mul(x, values, out=out)
 
 
 class _ScaledConv(torch.autograd.Function):
@@ -130,24 +139,27 @@ class _ScaledConv(torch.autograd.Function):
         )
         of_s = None
         if s is not None and wanted[0]:
-            of_z, of_rows = _times_and_sums(of_z, _for_rows(s, x), x if needs_s else None, of_z)
+            values = _for_rows(s, x) if needs_x else None
+            of_z, of_rows = _times_and_sums(of_z, values, x if needs_s else None, of_z)
             of_s = None if of_rows is None else _by_group(of_rows, s)
         return of_z if needs_x else None, of_weight if needs_weight else None, of_bias, of_s, of_r, None
 
 
-def _times_and_sums(grad: Tensor, values: Tensor, factor: Tensor | None, out: Tensor) -> tuple[Tensor, Tensor | None]:
+def _times_and_sums(
+    grad: Tensor, values: Tensor | None, factor: Tensor | None, out: Tensor
+) -> tuple[Tensor, Tensor | None]:
     """Return the gradients of a product's factor, grad * values, and of its values, those that a row has summed.
 
     Some rows at a time, which stay in the processor's cache from one operation to the next.
 
     Args:
         grad: Of the product, ``(rows, channels, *)``.
-        values: ``(rows, channels, 1, ...)``.
+        values: ``(rows, channels, 1, ...)``; None if the product's factor needs no gradient.
         factor: In the gradient's shape; None if the values need no gradient.
         out: Memory for the first result, which may be that of the gradient.
     """
     if factor is None:
-        return torch.mul(grad, values, out=out), None
+        return grad if values is None else torch.mul(grad, values, out=out), None
     rows = grad.shape[0]
     step = max(1, min(rows, CACHED_ELEMENTS * rows // grad.numel()))
     positions = tuple(range(2, grad.dim()))
@@ -157,5 +169,6 @@ def _times_and_sums(grad: Tensor, values: Tensor, factor: Tensor | None, out: Te
         some = slice(begin, begin + step)
         products = torch.mul(grad[some], factor[some], out=buffer[: min(step, rows - begin)])
         torch.sum(products, positions, out=sums[some])
-        torch.mul(grad[some], values[some], out=out[some])
+        if values is not None:
+            torch.mul(grad[some], values[some], out=out[some])
     return out, sums
