@@ -80,6 +80,19 @@ def test_gradients_of_the_convolutions(operation, sides, bias):
     check(convolve, uniform(4, 2, 3), uniform(2, 2, 2), uniform(2, 2) if bias else None, s, r, repeated=1e-14)
 
 
+@pytest.mark.parametrize("members", [1, 2])
+def test_gradients_of_the_convolution_with_flipped_noise(members):
+    signs = [torch.randint(2, (2, n)).double() * 2 - 1 for n in (2, 3)]
+
+    def flipped(x, weight, bias, *parts):
+        s, r = Flipped(*parts[:2], signs[0]), Flipped(*parts[2:], signs[1])
+        return scaled_conv(x, weight, bias, s, r, Geometry((1,), (1,), (1,), 1))
+
+    parts = uniform(members, 2), uniform(2, 2), uniform(members, 3), uniform(2, 3)
+    check(flipped, uniform(4, 2, 3), uniform(3, 2, 2), uniform(members, 3), *parts)
+    check(flipped, uniform(4, 2, 3), uniform(3, 2, 2), None, *parts, repeated=1e-14)
+
+
 def test_gradients_where_an_output_factor_is_zero():
     geometry = Geometry((1,), (0,), (1,), 2)
     r = torch.tensor([[0.0, 1.0], [2.0, 0.0]], dtype=torch.float64, requires_grad=True)

@@ -18,7 +18,7 @@ from fast_oracle import (
 )
 from torch import nn
 
-from slimbayes.layers import Rank1Conv2d, Rank1Linear
+from slimbayes.layers import Rank1Conv2d, Rank1Linear, scaled_conv, scaled_linear
 from slimbayes.layers.conv import _Rank1Conv
 from slimbayes.layers.scratch import scratch
 
@@ -57,8 +57,22 @@ def test_biases_and_what_needs_no_gradient(layer):
 def test_many_rows_in_front_of_a_network(layer):
     for bias, freeze, factors in ((True, False, "both"), (False, True, "both"), (False, False, "input")):
         model, x = case(layer, torch.float64, 50, needs_gradient=False, bias=bias, freeze_base=freeze, factors=factors)
-        for arguments in ({"samples": 0}, {"noise": "shared", "samples": 2}):
-            assert assert_fast_is_plain(model, x, **arguments) == [model.net]
+        for flips, arguments in ((False, {"samples": 0}), (False, {"noise": "shared", "samples": 2}), (True, {})):
+            with flipping(flips):
+                assert assert_fast_is_plain(model, x, **arguments) == [model.net]
+
+
+def test_a_large_weight_in_front_of_a_network_block_by_block(monkeypatch):
+    monkeypatch.setattr(scaled_linear, "CACHED_ELEMENTS", 11)  # two of the seven outputs at a time
+    model, x = case("linear", torch.float64, 50, needs_gradient=False)
+    assert assert_fast_is_plain(model, x, samples=0) == [model.net]
+
+
+@pytest.mark.parametrize("rows", [1, 3, 100])
+def test_convolutions_some_rows_at_a_time(rows, monkeypatch):
+    model, x = case("conv2d", torch.float64, 7)
+    monkeypatch.setattr(scaled_conv, "CACHED_ELEMENTS", rows * 6 * 7 * 6)
+    assert assert_fast_is_plain(model, x) == [model.net]
 
 
 @pytest.mark.parametrize("family", ["cauchy", "student_t", "log_normal", "delta"])
@@ -93,6 +107,20 @@ def test_channels_last(how, bias):
     with flipping(flips):
         assert assert_fast_is_plain(model, x, **arguments) == [model.net]
         assert model(x, **arguments).flatten(0, 1).is_contiguous(memory_format=last)
+        assert assert_fast_is_plain(model, x.detach(), **arguments) == [model.net]
+
+
+@pytest.mark.parametrize("train_on", ["tile", "split"])
+def test_the_network_gets_images_in_the_format_that_they_came_in(train_on):
+    met = []
+    model = convert(nn.Sequential(nn.Conv2d(4, 6, 3)), train_on=train_on)
+    model.net[0].register_forward_pre_hook(lambda layer, args: met.append(args[0]))
+    x = torch.randn(6, 4, 7, 5)
+    for memory_format in (torch.contiguous_format, torch.channels_last):
+        torch.manual_seed(0)
+        model(x.contiguous(memory_format=memory_format))
+        assert met[-1].is_contiguous(memory_format=memory_format)
+    assert torch.equal(*met)
 
 
 @pytest.mark.parametrize("fold", [False, True], ids=["scaled", "folded"])
@@ -110,6 +138,8 @@ def test_many_rows_of_a_shared_draw_are_folded():
     model, x = case("conv2d", batch=10)
     assert model.net._should_fold(x.repeat(2, 1, 1, 1), torch.ones(2, 4), torch.ones(2, 6))
     assert not model.net._should_fold(x, torch.ones(10, 4), torch.ones(10, 6))
+    with torch.no_grad():
+        assert not model.net._should_fold(x.repeat(2, 1, 1, 1), torch.ones(2, 4), torch.ones(2, 6))
 
 
 @pytest.mark.parametrize("value", [0.0, 1e-30, 1e-13, 1e-11, 1e-6])

@@ -6,7 +6,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from slimbayes.layers.flips import Flipped
+from slimbayes.layers.flips import Flipped, Side
 from slimbayes.layers.folded_conv import folded_conv
 from slimbayes.layers.ops import ConvOp, ConvTransposeOp
 from slimbayes.layers.rank1 import Rank1
@@ -32,13 +32,14 @@ class _Rank1Conv(ConvOp, Rank1):
     def fused(self, x: Tensor, axis: int, s: Any, r: Any, *args: Any) -> Tensor | None:
         if args or isinstance(self.padding, str) or self.padding_mode != "zeros":
             return None
-        s, r = (drawn.values() if isinstance(drawn, Flipped) else drawn for drawn in (s, r))
         geometry = Geometry(self.stride, self.padding, self.dilation, self.groups)  # type: ignore[arg-type]
         apply = folded_conv if self._should_fold(x, s, r) else scaled_conv
         return apply(x, self.weight, self.member_biases(), s, r, geometry)
 
-    def _should_fold(self, x: Tensor, s: Tensor | None, r: Tensor | None) -> bool:
+    def _should_fold(self, x: Tensor, s: Side, r: Side) -> bool:
         """Tell whether weights for each draw cost less than passes over the input and the output do."""
+        if isinstance(s, Flipped) or isinstance(r, Flipped) or not torch.is_grad_enabled():
+            return False  # the gain is in the backward pass, where sums over positions are saved
         draws = {drawn.shape[0] for drawn in (s, r) if drawn is not None}
         positions = x.shape[0] * x[0, 0].numel()
         return (

@@ -11,7 +11,17 @@ from slimbayes.families import Normal
 from slimbayes.layers.own_gradients import plain_operations_wanted
 from slimbayes.sampling import Sampling
 
-__all__ = ["Flipped", "flip", "normal_for_rows", "random_signs", "rows_of_a_draw", "sharing"]
+__all__ = [
+    "Flipped",
+    "Side",
+    "flip",
+    "normal_for_rows",
+    "parts_of",
+    "random_signs",
+    "rows_of_a_draw",
+    "sharing",
+    "side_of",
+]
 
 #: At most so many rows share a draw, where their number allows it.
 ROWS_OF_A_DRAW = 16
@@ -76,6 +86,22 @@ class Flipped:
         of_loc = slopes.view(self.loc.shape[0], -1, slopes.shape[1]).sum(1)
         shape = (-1, *self.signs.shape)
         return of_loc, torch.mul(slopes.view(shape), self.signs, out=buffer.view(shape)).sum(1)
+
+
+#: What one side of a layer is scaled by: values ``(groups, channels)``, those of each row, or nothing.
+Side = Tensor | Flipped | None
+#: A side as arguments of an operation that autograd knows.
+Parts = tuple[Tensor | None, Tensor | None, Tensor | None]
+
+
+def parts_of(side: Side) -> Parts:
+    """Take a side apart; ``side_of`` puts it together again."""
+    return (side.loc, side.deviation, side.signs) if isinstance(side, Flipped) else (side, None, None)
+
+
+def side_of(first: Tensor | None, deviation: Tensor | None, signs: Tensor | None) -> Side:
+    """Put together what ``parts_of`` has taken apart."""
+    return first if first is None or deviation is None or signs is None else Flipped(first, deviation, signs)
 
 
 def flip(loc: Tensor, deviation: Tensor, rows: int, generator: Generator | None = None) -> Flipped:

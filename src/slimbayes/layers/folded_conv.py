@@ -5,6 +5,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from slimbayes.layers.flips import parts_of
 from slimbayes.layers.own_gradients import autograd_wanted, gradients_by_autograd
 from slimbayes.layers.scaled_conv import Geometry, plain_conv
 
@@ -45,6 +46,12 @@ def _scales(weight: Tensor, s: Tensor | None, r: Tensor | None) -> Tensor:
     return (r.unsqueeze(2) * s.unsqueeze(1)).view(*r.shape, s.shape[1], *ones)
 
 
+def _plain(
+    x: Tensor, weight: Tensor, bias: Tensor | None, s: Tensor | None, r: Tensor | None, geometry: Geometry
+) -> Tensor:
+    return plain_conv(x, weight, bias, geometry, *parts_of(s), *parts_of(r))
+
+
 class _FoldedConv(torch.autograd.Function):
     @staticmethod
     def forward(
@@ -69,7 +76,7 @@ class _FoldedConv(torch.autograd.Function):
     def backward(ctx: Any, grad: Tensor) -> tuple[Tensor | None, ...]:
         x, weight, bias, s, r = ctx.saved_tensors
         if autograd_wanted(grad):
-            return gradients_by_autograd(plain_conv, (x, weight, bias, s, r, ctx.geometry), [grad])
+            return gradients_by_autograd(_plain, (x, weight, bias, s, r, ctx.geometry), [grad])
         needs_x, needs_weight, needs_bias, needs_s, needs_r, _ = ctx.needs_input_grad
         scales = _scales(weight, s, r)
         groups = scales.shape[0]

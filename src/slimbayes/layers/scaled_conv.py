@@ -1,10 +1,12 @@
 """A convolution between an input and an output factor as one operation, with its own gradients."""
 
+import itertools
 from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor
 
+from slimbayes.layers.flips import Flipped, Side, parts_of, side_of
 from slimbayes.layers.own_gradients import autograd_wanted, gradients_by_autograd
 from slimbayes.layers.scratch import scratch
 
@@ -13,9 +15,12 @@ __all__ = ["Geometry", "plain_conv", "scaled_conv"]
 #: An output factor this small could lose digits of what it multiplies.
 SMALLEST_FACTOR = 1e-12
 #: As many fit into a core's cache together with what they are made of.
-CACHED_ELEMENTS = 2**17
-#: Where fewer lie last in memory, torch multiplies a row of positions at once much faster than each by its channels.
+CACHED_ELEMENTS = 2**18
+#: Where fewer lie last in memory, torch multiplies a row of positions at once much faster than each by its channels,
+#: and the gradient of the input takes several times as long as that of the weight.
 FEW_CHANNELS = 8
+#: Fewer rows of a draw would not pay for a gradient of their own.
+LEAST_ROWS_BY_WEIGHT = 8
 
 
 class Geometry(NamedTuple):
@@ -31,9 +36,7 @@ class Geometry(NamedTuple):
         return self.stride, self.padding, self.dilation, False, [0] * len(self.stride), self.groups
 
 
-def scaled_conv(
-    x: Tensor, weight: Tensor, bias: Tensor | None, s: Tensor | None, r: Tensor | None, geometry: Geometry
-) -> Tensor:
+def scaled_conv(x: Tensor, weight: Tensor, bias: Tensor | None, s: Side, r: Side, geometry: Geometry) -> Tensor:
     r"""Return :math:`conv(x \circ s, W) \circ r + b` (Eq. 1), each group of rows with its own s, r and b.
 
     The same in plain operations is ``perturb``. This one keeps x for the backward pass and, without a bias, its own
@@ -44,8 +47,8 @@ def scaled_conv(
         x: ``(rows, in, *)``.
         weight: W.
         bias: ``(groups, out)`` or None.
-        s: ``(groups, in)`` or None. Each number of groups divides that of rows.
-        r: ``(groups, out)`` or None.
+        s: ``(groups, in)``, ``Flipped`` for each row, or None. Each number of groups divides that of rows.
+        r: The same for the outputs.
         geometry: Stride, padding, dilation and the convolution's own groups.
 
     Example:
@@ -53,17 +56,20 @@ def scaled_conv(
         >>> scaled_conv(torch.ones(4, 1, 5), torch.ones(1, 1, 1), None, s, r, Geometry((1,), (0,), (1,), 1))[:, 0, 0]
         tensor([ 1.,  1., 30., 30.])
     """
-    y: Tensor = _ScaledConv.apply(x, weight, bias, s, r, geometry)
+    y: Tensor = _ScaledConv.apply(x, weight, bias, geometry, *parts_of(s), *parts_of(r))
     return y
 
 
-def plain_conv(
-    x: Tensor, weight: Tensor, bias: Tensor | None, s: Tensor | None, r: Tensor | None, geometry: Geometry
-) -> Tensor:
-    """Return what ``scaled_conv`` returns, in operations that autograd knows."""
+def plain_conv(x: Tensor, weight: Tensor, bias: Tensor | None, geometry: Geometry, *parts: Tensor | None) -> Tensor:
+    """Return what ``scaled_conv`` returns, in operations that autograd knows; ``parts`` of s, then of r."""
+    s, r = _values(side_of(*parts[:3])), _values(side_of(*parts[3:]))
     y = torch.convolution(x if s is None else x * _for_rows(s, x), weight, None, *geometry.arguments())
     y = y if r is None else y * _for_rows(r, x)
     return y if bias is None else y + _for_rows(bias, x)
+
+
+def _values(side: Any) -> Any:
+    return side.values() if isinstance(side, Flipped) else side
 
 
 def _for_rows(values: Tensor, x: Tensor) -> Tensor:
@@ -76,6 +82,15 @@ def _for_rows(values: Tensor, x: Tensor) -> Tensor:
 def _by_group(of_rows: Tensor, values: Tensor) -> Tensor:
     """Add up what the rows of a group have, for values ``(groups, channels)``."""
     return of_rows if of_rows.shape[0] == values.shape[0] else of_rows.view(values.shape[0], -1, values.shape[1]).sum(1)
+
+
+def _gradients(side: Side, of_rows: Tensor | None) -> tuple[Tensor | None, ...]:
+    """Return the gradients of a side's parts, given those of the values that each row takes."""
+    if side is None or of_rows is None:
+        return None, None, None
+    if isinstance(side, Flipped):
+        return *side.gradients(of_rows, of_rows), None
+    return _by_group(of_rows, side), None, None
 
 
 def _scaled(x: Tensor, s: Tensor | None) -> Tensor:
@@ -92,57 +107,99 @@ def _scaled(x: Tensor, s: Tensor | None) -> Tensor:
 class _ScaledConv(torch.autograd.Function):
     @staticmethod
     def forward(
-        ctx: Any, x: Tensor, weight: Tensor, bias: Tensor | None, s: Tensor | None, r: Tensor | None, geometry: Geometry
+        ctx: Any, x: Tensor, weight: Tensor, bias: Tensor | None, geometry: Geometry, *parts: Tensor | None
     ) -> Tensor:
+        s, r = _values(side_of(*parts[:3])), _values(side_of(*parts[3:]))
         y = torch.convolution(_scaled(x, s), weight, None, *geometry.arguments())
         if y._is_view():  # some kernels work in more dimensions; nobody could change the output in place
             y = y.clone()
+        trained = any(ctx.needs_input_grad[7:])
         ctx.output = product = None
-        if r is not None:
-            divisible = bias is None and bool((r.abs() > SMALLEST_FACTOR).all())
-            if divisible or not ctx.needs_input_grad[4]:
-                y.mul_(_for_rows(r, x))
-                # Not among the saved tensors, or a ReLU that works in place on it would be an error. If something
-                # has changed it, the backward pass takes notice.
-                if ctx.needs_input_grad[4] and not y.is_inference():
-                    ctx.output, ctx.version = y.detach(), y._version
-            else:
-                product = y
-                y = y * _for_rows(r, x)
-        if bias is not None:
+        if r is not None and bias is not None and trained:
+            product = y
+            y = torch.addcmul(_for_rows(bias, x), product, _for_rows(r, x))
+        elif r is not None:
+            y.mul_(_for_rows(r, x))
+            # Not among the saved tensors, or a ReLU that works in place on it would be an error. If something has
+            # changed it, the backward pass takes notice.
+            if trained and not y.is_inference():
+                ctx.output, ctx.version = y.detach(), y._version
+        if bias is not None and product is None:
             y.add_(_for_rows(bias, x))
-        ctx.save_for_backward(x, weight, bias, s, r, product)
+        ctx.save_for_backward(x, weight, bias, product, *parts)
         ctx.geometry = geometry
         return y
 
     @staticmethod
     def backward(ctx: Any, grad: Tensor) -> tuple[Tensor | None, ...]:
-        x, weight, bias, s, r, product = ctx.saved_tensors
+        x, weight, bias, product, *parts = ctx.saved_tensors
         if autograd_wanted(grad):
-            return gradients_by_autograd(plain_conv, (x, weight, bias, s, r, ctx.geometry), [grad])
-        needs_x, needs_weight, needs_bias, needs_s, needs_r, _ = ctx.needs_input_grad
-        positions = tuple(range(2, x.dim()))
-        of_bias = _by_group(grad.sum(positions), bias) if needs_bias else None
-        of_r = None
+            return gradients_by_autograd(plain_conv, (x, weight, bias, ctx.geometry, *parts), [grad])
+        needs_x, needs_weight, needs_bias, _, *needs = ctx.needs_input_grad
+        needs_s, needs_r = any(needs[:3]), any(needs[3:])
+        s, r = side_of(*parts[:3]), side_of(*parts[3:])
+        of_bias = _by_group(grad.sum(tuple(range(2, x.dim()))), bias) if needs_bias else None
+        of_r: Tensor | None = None
         if r is not None:
-            divisor: Tensor | float = 1.0
-            if needs_r and product is None and ctx.output is not None and ctx.output._version == ctx.version:
-                product, divisor = ctx.output, r
-            elif needs_r and product is None:
-                product = torch.convolution(_scaled(x, s), weight, None, *ctx.geometry.arguments())
-            grad, of_rows = _times_and_sums(grad, _for_rows(r, x), product, scratch("gradient", grad))
-            of_r = None if of_rows is None else _by_group(of_rows, r) / divisor
+            values, divisor = _for_rows(_values(r), x), None
+            if needs_r and product is None:
+                kept = ctx.output is not None and ctx.output._version == ctx.version
+                if kept and bool((values.abs() > SMALLEST_FACTOR).all()):
+                    product, divisor = ctx.output, values.flatten(1)
+                else:
+                    product = torch.convolution(_scaled(x, _values(s)), weight, None, *ctx.geometry.arguments())
+            grad, of_r = _times_and_sums(grad, values, product, scratch("gradient", grad))
+            of_r = of_r if of_r is None or divisor is None else of_r.div_(divisor)
             ctx.output = product = None  # what holds the graph, such as a loss, is not to hold this
+        if s is not None and needs_s and not needs_x and _cheaper_by_weight(x, s, ctx.geometry):
+            of_weight, of_parts = _by_weight(grad, x, weight, s, ctx.geometry)
+            return None, of_weight if needs_weight else None, of_bias, None, *of_parts, *_gradients(r, of_r)
         wanted = [needs_x or needs_s, needs_weight, False]
         of_z, of_weight, _ = torch.ops.aten.convolution_backward(
-            grad, _scaled(x, s), weight, None, *ctx.geometry.arguments(), wanted
+            grad, _scaled(x, _values(s)), weight, None, *ctx.geometry.arguments(), wanted
         )
-        of_s = None
+        of_s: Tensor | None = None
         if s is not None and wanted[0]:
-            values = _for_rows(s, x) if needs_x else None
-            of_z, of_rows = _times_and_sums(of_z, values, x if needs_s else None, of_z)
-            of_s = None if of_rows is None else _by_group(of_rows, s)
-        return of_z if needs_x else None, of_weight if needs_weight else None, of_bias, of_s, of_r, None
+            scales = _for_rows(_values(s), x) if needs_x else None
+            of_z, of_s = _times_and_sums(of_z, scales, x if needs_s else None, of_z)
+        of_x = of_z if needs_x else None
+        return of_x, of_weight if needs_weight else None, of_bias, None, *_gradients(s, of_s), *_gradients(r, of_r)
+
+
+def _cheaper_by_weight(x: Tensor, s: Tensor | Flipped, geometry: Geometry) -> bool:
+    draws = (s.deviation if isinstance(s, Flipped) else s).shape[0]
+    return geometry.groups == 1 and x.shape[1] < FEW_CHANNELS and len(x) >= LEAST_ROWS_BY_WEIGHT * draws
+
+
+def _by_weight(
+    grad: Tensor, x: Tensor, weight: Tensor, s: Tensor | Flipped, geometry: Geometry
+) -> tuple[Tensor, tuple[Tensor | None, ...]]:
+    r"""Return the gradients of the weight and of s where x needs none, as in the layer in front: without that of x.
+
+    Let :math:`N_j` be the gradient that the weight would have if the rows of draw j met it with x as it is. Then
+    :math:`\partial W = \sum_j N_j \circ s_j` and :math:`\partial s_j = \sum W \circ N_j`, summed over all but the input
+    channels. Rows with signs of their own, :math:`s = loc + b \circ d_j`, need the same of :math:`x \circ b` for
+    :math:`d_j`: x and x ∘ b are channels of one input, which loc and d scale.
+    """
+    scales = s
+    if isinstance(s, Flipped):
+        draws = s.deviation.shape[0]
+        x = torch.cat([x, _scaled(x, s.signs.repeat(draws, 1))], 1)
+        weight = torch.cat([weight, weight], 1)
+        scales = torch.cat([s.loc.repeat_interleave(draws // len(s.loc), 0), s.deviation], 1)
+    assert isinstance(scales, Tensor)
+    own = [
+        torch.ops.aten.convolution_backward(slopes, rows, weight, None, *geometry.arguments(), [False, True, False])[1]
+        for slopes, rows in zip(grad.chunk(len(scales)), x.chunk(len(scales)), strict=True)
+    ]
+    of_draws = torch.stack(own).flatten(3)  # (draws, out, in, positions)
+    of_scales = (of_draws * weight.flatten(2)).sum((1, 3))
+    of_weight = (of_draws * scales[:, None, :, None]).sum(0).view(weight.shape)
+    if not isinstance(s, Flipped):
+        return of_weight, (of_scales, None, None)
+    of_loc, of_deviation = of_scales.chunk(2, 1)
+    first, second = of_weight.chunk(2, 1)
+    return first + second, (_by_group(of_loc, s.loc), of_deviation, None)
 
 
 def _times_and_sums(
@@ -165,10 +222,11 @@ def _times_and_sums(
     positions = tuple(range(2, grad.dim()))
     sums = grad.new_empty(grad.shape[:2])
     buffer = scratch("products", grad[:step])
-    for begin in range(0, rows, step):
-        some = slice(begin, begin + step)
-        products = torch.mul(grad[some], factor[some], out=buffer[: min(step, rows - begin)])
-        torch.sum(products, positions, out=sums[some])
-        if values is not None:
-            torch.mul(grad[some], values[some], out=out[some])
+    scales = itertools.repeat(None) if values is None else values.split(step)
+    for slopes, others, own, some, scaled in zip(
+        grad.split(step), factor.split(step), sums.split(step), scales, out.split(step), strict=False
+    ):
+        torch.sum(torch.mul(slopes, others, out=buffer[: len(slopes)]), positions, out=own)
+        if some is not None:
+            torch.mul(slopes, some, out=scaled)
     return out, sums

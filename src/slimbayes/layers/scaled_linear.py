@@ -6,7 +6,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from slimbayes.layers.flips import Flipped
+from slimbayes.layers.flips import Flipped, Side, parts_of, side_of
 from slimbayes.layers.own_gradients import autograd_wanted, gradients_by_autograd
 from slimbayes.layers.scratch import scratch
 
@@ -14,8 +14,8 @@ __all__ = ["scaled_linear"]
 
 #: From so many rows of a group on, the gradient of an input factor comes cheaper from the weight's.
 LEAST_ROWS_BY_WEIGHT = 48
-
-Side = Tensor | Flipped | None
+#: As many of a weight's fit into a core's cache together with what they are made of.
+CACHED_ELEMENTS = 2**18
 
 
 def scaled_linear(x: Tensor, weight: Tensor, bias: Tensor | None, s: Side, r: Side) -> Tensor:
@@ -36,21 +36,12 @@ def scaled_linear(x: Tensor, weight: Tensor, bias: Tensor | None, s: Side, r: Si
         >>> scaled_linear(torch.ones(4, 2), torch.ones(1, 2), None, s, r)[:, 0]
         tensor([ 3.,  3., 70., 70.])
     """
-    sides = [_parts(s), _parts(r)]
-    y: Tensor = _ScaledLinear.apply(x, weight, bias, *sides[0], *sides[1])
+    y: Tensor = _ScaledLinear.apply(x, weight, bias, *parts_of(s), *parts_of(r))
     return y
 
 
-def _parts(side: Side) -> tuple[Tensor | None, Tensor | None, Tensor | None]:
-    return (side.loc, side.deviation, side.signs) if isinstance(side, Flipped) else (side, None, None)
-
-
-def _side(first: Tensor | None, deviation: Tensor | None, signs: Tensor | None) -> Side:
-    return first if first is None or deviation is None or signs is None else Flipped(first, deviation, signs)
-
-
 def _plain(x: Tensor, weight: Tensor, bias: Tensor | None, *parts: Tensor | None) -> Tensor:
-    s, r = (side.values() if isinstance(side, Flipped) else side for side in (_side(*parts[:3]), _side(*parts[3:])))
+    s, r = (side.values() if isinstance(side, Flipped) else side for side in (side_of(*parts[:3]), side_of(*parts[3:])))
     y = F.linear(x if s is None else _by_group(x, s) * s.unsqueeze(1), weight)
     y = y if r is None else _by_group(y, r) * r.unsqueeze(1)
     y = y if bias is None else _by_group(y, bias) + bias.unsqueeze(1)
@@ -111,7 +102,7 @@ def _times_plus(x: Tensor, values: Tensor, bias: Tensor, out: Tensor) -> Tensor:
 class _ScaledLinear(torch.autograd.Function):
     @staticmethod
     def forward(ctx: Any, x: Tensor, weight: Tensor, bias: Tensor | None, *parts: Tensor | None) -> Tensor:
-        s, r = _side(*parts[:3]), _side(*parts[3:])
+        s, r = side_of(*parts[:3]), side_of(*parts[3:])
         z = places = x.reshape(-1, x.shape[-1])
         # The output is no view of anything, or nobody could change it in place.
         y = x.new_empty((*x.shape[:-1], weight.shape[0]))
@@ -136,7 +127,7 @@ class _ScaledLinear(torch.autograd.Function):
             return gradients_by_autograd(_plain, (x, weight, bias, *parts), [grad])
         needs_x, needs_weight, needs_bias, *needs = ctx.needs_input_grad
         needs_s, needs_r = any(needs[:3]), any(needs[3:])
-        s, r = _side(*parts[:3]), _side(*parts[3:])
+        s, r = side_of(*parts[:3]), side_of(*parts[3:])
         places, grad = x.reshape(-1, x.shape[-1]), grad.reshape(-1, weight.shape[0])
         of_bias = grad.view(bias.shape[0], -1, grad.shape[1]).sum(1) if needs_bias else None
         of_x: Tensor | None = None
@@ -168,15 +159,21 @@ def _by_weight(grad: Tensor, places: Tensor, weight: Tensor, s: Tensor) -> tuple
     r"""Return the gradients of the weight and of s where x needs none: a product fewer, for the layer in front.
 
     With :math:`N_k = g_k^\top x_k` over the rows of group k: :math:`\partial W = \sum_k N_k \circ s_k` and
-    :math:`\partial s_k = \sum_o W_o \circ N_{ko}`.
+    :math:`\partial s_k = \sum_o W_o \circ N_{ko}`. Some outputs at a time, which stay in the processor's cache from one
+    operation to the next.
     """
-    of_weight, of_s = torch.empty_like(weight), torch.empty_like(s)
-    own, product = scratch("weight", weight), scratch("weights", weight)
-    for i, (slopes, rows) in enumerate(zip(grad.chunk(len(s)), places.chunk(len(s)), strict=True)):
-        torch.mm(slopes.T, rows, out=own)
-        torch.sum(torch.mul(own, weight, out=product), 0, out=of_s[i])
-        if i:
-            of_weight.addcmul_(own, s[i])
-        else:
-            torch.mul(own, s[i], out=of_weight)
-    return of_weight, of_s
+    groups, (outputs, inputs) = len(s), weight.shape
+    step = max(1, CACHED_ELEMENTS // inputs)
+    of_weight = torch.empty_like(weight)
+    sums = s.new_empty(-(-outputs // step), groups, inputs)
+    blocks = zip(weight.split(step), of_weight.split(step), grad.split(step, 1), sums, strict=True)
+    for some, total, slopes, of_groups in blocks:
+        own, product = scratch("weight", some), scratch("weights", some)
+        for i, (mine, rows) in enumerate(zip(slopes.chunk(groups), places.chunk(groups), strict=True)):
+            torch.mm(mine.T, rows, out=own)
+            torch.sum(torch.mul(own, some, out=product), 0, out=of_groups[i])
+            if i:
+                total.addcmul_(own, s[i])
+            else:
+                torch.mul(own, s[i], out=total)
+    return of_weight, sums.sum(0)
