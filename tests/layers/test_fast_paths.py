@@ -62,10 +62,25 @@ def test_many_rows_in_front_of_a_network(layer):
                 assert assert_fast_is_plain(model, x, **arguments) == [model.net]
 
 
+@pytest.mark.parametrize("layer", ["linear", "linear_3d"])
+def test_few_outputs_of_many_rows(layer, monkeypatch):
+    taken = []
+    plain = scaled_linear._by_small_weights
+    monkeypatch.setattr(scaled_linear, "_by_small_weights", lambda *args: taken.append(layer) or plain(*args))
+    for bias, freeze, factors in ((True, False, "both"), (False, True, "both"), (False, False, "input")):
+        model, x = case(layer, torch.float64, 60, bias=bias, freeze_base=freeze, factors=factors)
+        for arguments in ({"samples": 0}, {"noise": "shared", "samples": 2}):
+            taken.clear()
+            assert assert_fast_is_plain(model, x, **arguments) == [model.net]
+            assert taken
+
+
 def test_a_large_weight_in_front_of_a_network_block_by_block(monkeypatch):
-    monkeypatch.setattr(scaled_linear, "CACHED_ELEMENTS", 11)  # two of the seven outputs at a time
-    model, x = case("linear", torch.float64, 50, needs_gradient=False)
-    assert assert_fast_is_plain(model, x, samples=0) == [model.net]
+    monkeypatch.setattr(scaled_linear, "FEWER_OUTPUTS", 1000)
+    for elements in (11, 2**18):  # two of the seven outputs at a time, and all
+        monkeypatch.setattr(scaled_linear, "CACHED_ELEMENTS", elements)
+        model, x = case("linear", torch.float64, 50, needs_gradient=False)
+        assert assert_fast_is_plain(model, x, samples=0) == [model.net]
 
 
 @pytest.mark.parametrize("rows", [1, 3, 100])

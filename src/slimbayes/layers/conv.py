@@ -1,5 +1,6 @@
 """Rank-1 convolutions and transposed convolutions: factors act on channels, at every position alike."""
 
+import math
 from typing import Any
 
 import torch
@@ -41,7 +42,7 @@ class _Rank1Conv(ConvOp, Rank1):
         if isinstance(s, Flipped) or isinstance(r, Flipped) or not torch.is_grad_enabled():
             return False  # the gain is in the backward pass, where sums over positions are saved
         draws = {drawn.shape[0] for drawn in (s, r) if drawn is not None}
-        positions = x.shape[0] * x[0, 0].numel()
+        positions = x.shape[0] * math.prod(x.shape[2:])
         return (
             self.groups == 1
             and len(draws) == 1

@@ -74,9 +74,10 @@ def _values(side: Any) -> Any:
 
 def _for_rows(values: Tensor, x: Tensor) -> Tensor:
     """Repeat ``(groups, channels)`` for the rows of x, in a shape that broadcasts with it."""
-    share = x.shape[0] // values.shape[0]
-    values = values if share == 1 else values.repeat_interleave(share, 0)
-    return values.view(*values.shape, *[1] * (x.dim() - 2))
+    rows, (groups, channels) = x.shape[0], values.shape
+    if groups < rows:  # repeat_interleave takes several times as long
+        values = values.unsqueeze(1).expand(groups, rows // groups, channels).reshape(rows, channels)
+    return values.view(rows, channels, *[1] * (x.dim() - 2))
 
 
 def _by_group(of_rows: Tensor, values: Tensor) -> Tensor:

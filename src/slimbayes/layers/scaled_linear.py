@@ -14,6 +14,8 @@ __all__ = ["scaled_linear"]
 
 #: From so many rows of a group on, the gradient of an input factor comes cheaper from the weight's.
 LEAST_ROWS_BY_WEIGHT = 48
+#: Where a group has so many times fewer outputs than rows, everything about its weight is cheap.
+FEWER_OUTPUTS = 4
 #: As many of a weight's fit into a core's cache together with what they are made of.
 CACHED_ELEMENTS = 2**18
 
@@ -138,9 +140,10 @@ class _ScaledLinear(torch.autograd.Function):
             buffer = scratch("output", grad)
             of_r = _gradients(r, grad, product, buffer) if needs_r else of_r
             grad = _times(grad, _values(r), buffer)
-        if needs_s and not needs_x and isinstance(s, Tensor) and len(places) >= LEAST_ROWS_BY_WEIGHT * len(s):
-            of_weight, of_groups = _by_weight(grad, places, weight, s)
-            return None, of_weight if needs_weight else None, of_bias, of_groups, None, None, *of_r
+        if needs_s and isinstance(s, Tensor) and (by_weight := _cheaper_by_weight(places, weight, s, needs_x)):
+            of_weight, of_groups = by_weight(grad, places, weight, s)
+            of_x = _times(grad @ weight, s).view(x.shape) if needs_x else None
+            return of_x, of_weight if needs_weight else None, of_bias, of_groups, None, None, *of_r
         if needs_x or needs_s:
             of_x = grad @ weight
         z = places
@@ -153,6 +156,21 @@ class _ScaledLinear(torch.autograd.Function):
         if needs_weight:
             of_weight = grad.T @ z
         return None if of_x is None else of_x.view(x.shape), of_weight, of_bias, *of_s, *of_r
+
+
+def _cheaper_by_weight(places: Tensor, weight: Tensor, s: Tensor, needs_x: bool) -> Any:
+    """Return what takes the gradient of s from the weight's, or None where it comes cheaper from that of x."""
+    groups, rows = s.shape[0], places.shape[0]
+    if groups * weight.shape[0] * FEWER_OUTPUTS <= rows:
+        return _by_small_weights
+    return _by_weight if not needs_x and rows >= LEAST_ROWS_BY_WEIGHT * groups else None
+
+
+def _by_small_weights(grad: Tensor, places: Tensor, weight: Tensor, s: Tensor) -> tuple[Tensor, Tensor]:
+    """Return what ``_by_weight`` does, for all groups at once: no pass over x, for a layer of few outputs."""
+    groups = s.shape[0]
+    own = torch.bmm(grad.view(groups, -1, grad.shape[1]).mT, places.view(groups, -1, places.shape[1]))
+    return (own * s.unsqueeze(1)).sum(0), (own * weight).sum(1)
 
 
 def _by_weight(grad: Tensor, places: Tensor, weight: Tensor, s: Tensor) -> tuple[Tensor, Tensor]:
