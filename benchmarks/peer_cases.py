@@ -11,6 +11,7 @@ import torch.nn.functional as F
 from naive import NaiveRank1, naive_kl
 from torch import Tensor, nn
 
+import slimbayes as sb
 from slimbayes.bench.networks import CLASSES, MEMBERS, BenchNetwork
 from slimbayes.bench.price_rows import BATCHES
 from slimbayes.bench.steps import NUM_DATA, Step
@@ -175,6 +176,17 @@ def _tabm(network: BenchNetwork) -> Peer:
     return Peer(nn.Sequential(EnsembleView(k=MEMBERS), model), None, network.rows // MEMBERS)
 
 
+# ---------------------------------------------------------------------- ours, beside the peers of the same method
+
+
+def _mean_field(estimator: str) -> Callable[[BenchNetwork], Peer]:
+    def build(network: BenchNetwork) -> Peer:
+        model = sb.mean_field(network.build(), prior_std=1.0, estimator=estimator, sample_per="batch")
+        return Peer(model, model.kl, network.rows)
+
+    return build
+
+
 # ---------------------------------------------------------------------- plain torch
 
 
@@ -188,6 +200,8 @@ def _naive(network: BenchNetwork) -> Peer:
 
 #: By the name of the case.
 PEERS: dict[str, Callable[[BenchNetwork], Peer]] = {
+    "slimbayes mean_field Flipout": _mean_field("flipout"),
+    "slimbayes mean_field Reparameterization": _mean_field("reparameterization"),
     "torch-uncertainty BatchEnsemble": _torch_uncertainty_batch_ensemble,
     "torch-uncertainty Bayesian": _torch_uncertainty_bayesian,
     "bayesian-torch Flipout": _bayesian_torch("Flipout"),

@@ -89,6 +89,16 @@ def test_a_step_trains_every_parameter(scripts, network):
     assert not any(torch.equal(a, b) for a, b in zip(before, model.parameters(), strict=True))
 
 
+@pytest.mark.parametrize("estimator", ["Flipout", "Reparameterization"])
+def test_our_mean_field_trains_beside_that_of_peers(scripts, estimator):
+    peer = scripts["cases"].PEERS[f"slimbayes mean_field {estimator}"](DENSE)
+    assert peer.model.options["estimator"] == estimator.lower()
+    assert peer.model.options["sample_per"] == "batch"
+    before = [parameter.clone() for parameter in peer.model.parameters()]
+    scripts["cases"].peer_step(DENSE, lambda network: peer)()
+    assert not any(torch.equal(a, b) for a, b in zip(before, peer.model.parameters(), strict=True))
+
+
 def test_a_peer_with_idle_parameters_is_refused(scripts):
     def build(network):
         model = network.build()
