@@ -275,8 +275,12 @@ def test_no_process_outlives_the_grid_and_a_second_call_completes_it(uninterrupt
     (tmp_path / "grid.yaml").write_text(yaml.safe_dump(LONG))
     out = tmp_path / "out"
     first = out / "deterministic-seed0"
+    # Whatever runs in the background of a shell ignores SIGINT, and so would its children.
     parent = subprocess.Popen(
-        [sys.executable, "-c", CALL, tmp_path / "grid.yaml", out], stderr=subprocess.PIPE, start_new_session=True
+        [sys.executable, "-c", CALL, tmp_path / "grid.yaml", out],
+        stderr=subprocess.PIPE,
+        start_new_session=True,
+        preexec_fn=lambda: signal.signal(signal.SIGINT, signal.SIG_DFL),
     )
     wait_for(lambda: (first / "checkpoints/index.json").exists() or parent.poll() is not None)
     cells = psutil.Process(parent.pid).children()
