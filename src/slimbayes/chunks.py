@@ -11,6 +11,7 @@ from torch import Generator, Tensor, nn
 
 from slimbayes import tree
 from slimbayes._checks import check_count
+from slimbayes.layers.base import every_module
 from slimbayes.sampling import check_sampling
 
 if TYPE_CHECKING:
@@ -51,8 +52,7 @@ def predict_draws(
             rows = max_memory // _bytes_per_row(model, args, kwargs, size)
             each = min(each, max(1, rows // members))
             batch_size = max(1, rows // (members * each))
-        random = next(model.stochastic(), None) is not None
-        shared = noise == "shared" and samples > 0 and random
+        shared = noise == "shared" and samples > 0 and next(model.stochastic(), None) is not None
         if shared and each > 1:  # the draws of Gaussian weights are whole networks
             each = min(each, max(1, max_memory // _bytes_per_sample(model)))
         by_samples = []
@@ -99,7 +99,7 @@ def _check_no_nan(inputs: Any) -> None:
 @contextmanager
 def evaluating(model: nn.Module) -> Iterator[None]:
     """Put a model into evaluation mode for a while, and every module back into its own."""
-    trained = [module for module in model.modules() if module.training]
+    trained = [module for module in every_module(model) if module.training]
     if trained:
         model.eval()
     try:

@@ -2,6 +2,7 @@
 
 import math
 from abc import ABC, abstractmethod
+from contextlib import suppress
 from typing import Any, ClassVar
 
 import torch
@@ -15,6 +16,8 @@ __all__ = ["LIKELIHOODS", "Bernoulli", "Categorical", "Gaussian", "Likelihood", 
 
 #: Classes from which on torch's CPU kernel takes several of a row at once. Below, it is several rows that must be.
 LONG_ROWS = 16
+#: Of fewer, calls of operations take longer than what they compute.
+FEW_LOGITS = 2**15
 
 
 def mixture(log_likelihoods: Tensor) -> Tensor:
@@ -148,6 +151,28 @@ class Categorical(Likelihood):
 
     def log_prob(self, outputs: Tensor, targets: Tensor) -> Tensor:  # noqa: D102
         return self._pick(self._log_probs(outputs), targets)
+
+    def mean_loss(self, outputs: Tensor, targets: Any) -> Tensor | None:
+        """Return what ``-log_prob(outputs, targets).mean()`` is, where torch has one operation for it, else None.
+
+        That is one class for each example, on a device that notices classes that do not exist, and few logits: for
+        many, ``log_prob`` has a better layout.
+
+        Example:
+            >>> Categorical().mean_loss(torch.zeros(4, 2, 3), torch.tensor([0, 2]))
+            tensor(1.0986)
+        """
+        known = outputs.device.type == "cpu" and outputs.dtype in (torch.float32, torch.float64)
+        plain = outputs.dim() == 3 and self.class_dim in (-1, 2) and 0 < outputs.numel() < FEW_LOGITS
+        fits = isinstance(targets, Tensor) and targets.dtype == torch.int64 and targets.shape == outputs.shape[1:2]
+        if not (known and plain and fits) or torch.compiler.is_compiling():
+            return None
+        draws, batch, classes = outputs.shape
+        repeated = targets if draws == 1 else targets.repeat(draws)
+        with suppress(IndexError):  # a class that does not exist, of which log_prob tells
+            losses = F.cross_entropy(outputs.reshape(-1, classes), repeated, ignore_index=self.ignore_index, reduction="sum")
+            return losses / (draws * batch)
+        return None
 
     def log_prob_of_mean(self, outputs: Tensor, targets: Tensor) -> Tensor:  # noqa: D102
         return self._pick(mixture(self._log_probs(outputs)).unsqueeze(0), targets).squeeze(0)

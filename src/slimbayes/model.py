@@ -18,7 +18,7 @@ from slimbayes import tree
 from slimbayes._checks import check_choice, check_count
 from slimbayes.checking import check_rows
 from slimbayes.chunks import MAX_MEMORY, predict_draws
-from slimbayes.layers.base import BayesianLayer, Collects, Stochastic, share_sampling
+from slimbayes.layers.base import BayesianLayer, Collects, Stochastic, every_module, share_sampling
 from slimbayes.layers.factor import Factor, alike, draw_together, flip_together, hold_together
 from slimbayes.layers.factor_kl import divergences
 from slimbayes.layers.networks import Networks
@@ -75,6 +75,7 @@ class BayesianModel(nn.Module):
         share_sampling(self.net, self.sampling)
         # As the network was when it was converted: one that is added later draws for itself.
         self._factors = [module for module in self.net.modules() if type(module) is Factor and module.random]
+        self._groups: tuple[list[Factor], list[list[Factor]]] | None = None
         self.patches = close_fast_paths(self.net)
         self._checked = False
         #: Shapes of the inputs that were predicted last, and a row's memory with them.
@@ -162,10 +163,20 @@ class BayesianModel(nn.Module):
     def _draw_together(self, rows: int, generator: Generator | None) -> None:
         """Draw what many factors need with few calls; a factor that finds nothing draws for itself."""
         assert self.sampling.drawn is not None
-        for factors in alike(self._factors):
+        for factors in self._alike(self._factors):
             if flip_together(factors, rows):
                 drawn = draw_together(factors, rows, generator)
                 self.sampling.drawn.update(zip((factor.name for factor in factors), drawn, strict=True))
+
+    def _alike(self, factors: list[Factor]) -> list[list[Factor]]:
+        """Return the factors that can be drawn together, as they were found for the same ones before."""
+        if self._groups is None or self._groups[0] != factors:
+            self._groups = factors, alike(factors)
+        return self._groups[1]
+
+    def _apply(self, fn: Any, recurse: bool = True) -> Self:
+        self._groups = None  # another type or device: others may be alike now
+        return super()._apply(fn, recurse)
 
     @staticmethod
     def _tiled(copies: int) -> Any:
@@ -216,7 +227,7 @@ class BayesianModel(nn.Module):
 
     def stochastic(self) -> Iterator[Any]:
         """Yield the random parts: factors, weights, tables."""
-        return (module for module in self.net.modules() if isinstance(module, Stochastic))
+        return (module for module in every_module(self.net) if isinstance(module, Stochastic))
 
     def draw(self, samples: int = 1, generator: Generator | None = None) -> dict[str, Tensor]:
         """Draw every random part once per member and sample, for ``model(x, draw=...)`` and ``member``.
@@ -238,7 +249,7 @@ class BayesianModel(nn.Module):
 
     def _draw_once(self, parts: list[Stochastic], generator: Generator | None) -> dict[str, Tensor]:
         drawn: dict[str, Tensor] = {}
-        for factors in alike([part for part in parts if type(part) is Factor]):
+        for factors in self._alike([part for part in parts if type(part) is Factor and part.random]):
             drawn.update(zip((factor.name for factor in factors), hold_together(factors, generator), strict=True))
         for part in parts:
             if part.name not in drawn:
@@ -268,7 +279,7 @@ class BayesianModel(nn.Module):
         """
         check_choice("member_kl", member_kl, ("sum", "mean"))
         mean = member_kl == "mean"
-        found = divergences(self.net.modules())
+        found = divergences(every_module(self.net))
         terms = [total / members if mean and members > 1 else total for total, members in found]
         return sum(terms[1:], terms[0]) if terms else torch.zeros((), device=self.device)
 

@@ -11,7 +11,7 @@ from torch.nn.modules.loss import _Loss
 from torch.nn.parallel import DistributedDataParallel
 
 from slimbayes._checks import check_choice, check_count, check_number
-from slimbayes.likelihoods import Likelihood, get_likelihood, mixture
+from slimbayes.likelihoods import Categorical, Likelihood, get_likelihood, mixture
 from slimbayes.model import BayesianModel, unwrapped
 from slimbayes.schedules import Schedule
 from slimbayes.tree import batch_first, map_leaves, output_tensor
@@ -184,6 +184,14 @@ class ELBO:
             )
         return mixture(values) if self.objective == "mixture" else values
 
+    def _negative_log_likelihood(self, outputs: Any, targets: Any) -> Tensor:
+        """Return the mean over the batch and the draws."""
+        if self.objective == "average" and type(self.likelihood) is Categorical and type(outputs) is Tensor:
+            found = self.likelihood.mean_loss(outputs, targets)
+            if found is not None:
+                return found
+        return -self._log_likelihoods(outputs, targets).mean()
+
     def terms(self, outputs: Any, targets: Any) -> Terms:
         """Return the parts of the objective.
 
@@ -191,7 +199,7 @@ class ELBO:
             outputs: ``model(x)``, draws first.
             targets: The batch's targets, without the draws' axis.
         """
-        nll = -self._log_likelihoods(outputs, targets).mean()
+        nll = self._negative_log_likelihood(outputs, targets)
         kl = self.model.kl(self.member_kl)
         # Compiled code would be bound to a number.
         beta: Any = self._traced_beta if torch.compiler.is_compiling() else self.beta

@@ -86,7 +86,7 @@ def test_a_large_weight_in_front_of_a_network_block_by_block(monkeypatch):
 @pytest.mark.parametrize("rows", [1, 3, 100])
 def test_convolutions_some_rows_at_a_time(rows, monkeypatch):
     model, x = case("conv2d", torch.float64, 7)
-    monkeypatch.setattr(scaled_conv, "CACHED_ELEMENTS", rows * 6 * 7 * 6)
+    monkeypatch.setattr(torch_passes, "CACHED_ELEMENTS", rows * 6 * 7 * 6)
     assert assert_fast_is_plain(model, x) == [model.net]
 
 

@@ -8,7 +8,7 @@ from torch import Generator, Tensor, nn
 
 from slimbayes.sampling import Sampling
 
-__all__ = ["BayesianLayer", "Collects", "Pick", "Stochastic", "along_rows"]
+__all__ = ["BayesianLayer", "Collects", "Pick", "Stochastic", "along_rows", "every_module"]
 
 #: Gives the value of a stochastic part for the draw that is being folded.
 Pick = Callable[["Stochastic"], Tensor]
@@ -120,15 +120,16 @@ class BayesianLayer:
 
     def enter(self) -> Sampling:
         """Return the sampling state at the start of ``forward``, noting that this layer ran."""
-        if self.sampling.in_model and self.sampling.rows is None:
+        sampling = self.sampling
+        if sampling.in_model and sampling.rows is None:
             raise RuntimeError(
                 f"Layer {self.label} was called outside a forward pass of its model, and cannot know its draws. Call "
                 "the model, or use model.member(k) for a plain network. Activation checkpointing calls layers again "
                 "in the backward pass: switch it off."
             )
-        if self.sampling.called is not None:
-            self.sampling.called.add(self.name)
-        return self.sampling
+        if sampling.called is not None:
+            sampling.called.add(self.name)
+        return sampling
 
     def rows_of(self, x: Tensor, axis: int) -> int:
         """Return the rows on ``axis``, or raise if they are not the model's rows."""
@@ -212,6 +213,28 @@ def member_bias(bias: nn.Parameter | None, members: int, memo: dict[int, nn.Para
         memo[id(bias)] = nn.Parameter(repeated, requires_grad=bias.requires_grad)
         memo[-id(bias)] = bias  # keeps the old object alive, so that its id is not used again
     return memo[id(bias)]
+
+
+def every_module(root: nn.Module) -> list[nn.Module]:
+    """Return what ``root.modules()`` yields, in less time: enough to be felt in every step.
+
+    Example:
+        >>> shared = nn.Linear(2, 2)
+        >>> len(every_module(nn.Sequential(shared, nn.ReLU(), shared)))
+        3
+    """
+    found: list[nn.Module] = []
+    seen: set[nn.Module] = set()
+
+    def visit(module: nn.Module) -> None:
+        seen.add(module)
+        found.append(module)
+        for child in module._modules.values():
+            if child is not None and child not in seen:
+                visit(child)
+
+    visit(root)
+    return found
 
 
 def share_sampling(module: Any, sampling: Sampling) -> None:

@@ -1,7 +1,7 @@
 """The random vectors r and s of section 3.1: K variational posteriors with their prior and KL."""
 
 import math
-from collections.abc import Iterator
+from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from typing import Any, ClassVar, Self
 
@@ -325,21 +325,20 @@ def draw_together(factors: list[Factor], rows: int, generator: Generator | None)
     first = factors[0]
     widths = [factor.loc.shape[1] for factor in factors]
     share = rows_of_a_draw(rows // (first.members * first.sampling.samples))
-    deviation = _deviations(factors, rows // (first.members * share), generator)
-    deviations = deviation.flatten(0, 1).split(widths, 1)
-    signs = random_signs((share, sum(widths)), deviation, generator).split(widths, 1)
+    deviations = _deviations(factors, rows // (first.members * share), generator)
+    signs = random_signs((share, sum(widths)), deviations[0], generator).split(widths, 1)
     return [Flipped(factor.loc, *drawn) for factor, *drawn in zip(factors, deviations, signs, strict=True)]
 
 
-def hold_together(factors: list[Factor], generator: Generator | None) -> Iterator[Tensor]:
-    """Yield a draw of each of several factors that are alike, ``(members, channels)``, with few calls for all."""
-    widths = [factor.loc.shape[1] for factor in factors]
-    deviations = _deviations(factors, 1, generator).squeeze(1).split(widths, 1)
-    return (factor.loc + deviation for factor, deviation in zip(factors, deviations, strict=True))
+def hold_together(factors: list[Factor], generator: Generator | None) -> tuple[Tensor, ...]:
+    """Return a draw of each of several factors that are alike, ``(members, channels)``, with few calls for all."""
+    return _deviations(factors, 1, generator, [factor.loc for factor in factors])
 
 
-def _deviations(factors: list[Factor], draws: int, generator: Generator | None) -> Tensor:
-    """Return scale * noise of factors side by side, ``(members, draws, sum of channels)``."""
+def _deviations(
+    factors: list[Factor], draws: int, generator: Generator | None, locs: Sequence[Tensor] = ()
+) -> tuple[Tensor, ...]:
+    """Return scale * noise of each factor, ``(members * draws, channels)``, with ``locs`` added to it."""
     rhos = [factor.rho for factor in factors if factor.rho is not None]
     shape = (rhos[0].shape[0], draws, sum(rho.shape[1] for rho in rhos))
-    return scaled_noise(factors[0].family.noise(shape, rhos[0], generator), rhos)
+    return scaled_noise(factors[0].family.noise(shape, rhos[0], generator), rhos, locs)

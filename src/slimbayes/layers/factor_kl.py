@@ -1,6 +1,6 @@
 """The KL of all factors of a network at once: a few operations in all instead of thirty for each factor."""
 
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Any
 
 import torch
@@ -13,6 +13,7 @@ from slimbayes.layers.base import Stochastic
 from slimbayes.layers.factor import Factor
 from slimbayes.layers.own_gradients import autograd_wanted, gradients_by_autograd, plain_operations_wanted
 from slimbayes.layers.scaled_noise import scale_and_slope
+from slimbayes.native import addresses, integers, kernel
 from slimbayes.priors import Prior, softplus_scale
 
 __all__ = ["divergences"]
@@ -62,19 +63,21 @@ def divergences(modules: Iterable[nn.Module]) -> Iterator[tuple[Tensor, int]]:
     alike: dict[Any, list[Factor]] = {}
     plain = plain_operations_wanted()
     for module in modules:
-        if type(module) is Factor:
+        kind = type(module)
+        if kind is Factor:
             family, prior, loc = module.family, module.prior, module.loc
-            same = type(family) is type(prior.family) and prior.rho is None
-            if same and type(family) is DeltaFamily:
-                continue  # nothing to pay
-            if same and type(family) in CLOSED_FORMS and not plain:
-                key = type(family), prior.loc, prior.std, loc.shape[0], loc.dtype, loc.device
-                alike.setdefault(key, []).append(module)
-                continue
-        if isinstance(module, Stochastic):
+            law = type(family)
+            if law is type(prior.family) and prior.rho is None:
+                if law is DeltaFamily:
+                    continue  # nothing to pay
+                if law in CLOSED_FORMS and not plain:
+                    key = law, prior.loc, prior.std, loc.shape[0], loc.dtype, loc.device
+                    alike.setdefault(key, []).append(module)
+                    continue
+        if issubclass(kind, Stochastic):
             divergence = module.kl()
             yield (divergence.sum(), divergence.shape[0]) if divergence.dim() else (divergence, 1)
-        elif isinstance(module, Prior) and (penalty := module.penalty()) is not None:
+        elif kind is Prior and (penalty := module.penalty()) is not None:
             yield penalty, 1
     for key, factors in alike.items():
         parameters = [factor.loc for factor in factors] + [factor.rho for factor in factors]
@@ -86,9 +89,30 @@ def _plain(family: Family, prior: Prior, *parameters: Tensor) -> Tensor:
     return kl_divergence(family.distribution(loc, softplus_scale(rho)), prior.distribution(loc)).sum()
 
 
+def _compiled_normal(prior: Prior, parameters: Sequence[Tensor]) -> tuple[Tensor, Tensor] | None:
+    """Return the sum of ``_normal`` over all factors and its gradients, flat, from one pass; or None."""
+    first = parameters[0]
+    dtype = first.dtype
+    run = kernel("normal_kl", dtype)
+    if run is None or not all(x.is_cpu and x.dtype is dtype and x.is_contiguous() for x in parameters):
+        return None
+    count = len(parameters) // 2
+    sizes = [x.numel() for x in parameters]
+    slopes = first.new_empty(sum(sizes))
+    of_rho = slopes[slopes.numel() // 2 :]
+    locs, rhos = addresses(parameters[:count]), addresses(parameters[count:])
+    places = (locs, rhos, integers(sizes[:count]), count, prior.loc, prior.std, slopes.data_ptr(), of_rho.data_ptr())
+    return first.new_tensor(run(*places)), slopes
+
+
 class _KL(torch.autograd.Function):
     @staticmethod
     def forward(ctx: Any, family: Family, prior: Prior, *parameters: Tensor) -> Tensor:
+        ctx.laws = family, prior
+        if isinstance(family, Normal) and (found := _compiled_normal(prior, parameters)) is not None:
+            total, slopes = found
+            ctx.save_for_backward(*parameters, slopes)
+            return total
         slopes = _flatten_dense_tensors(parameters)
         if slopes.dtype in (torch.float16, torch.bfloat16):  # too few digits for a KL
             slopes = slopes.float()
@@ -97,7 +121,6 @@ class _KL(torch.autograd.Function):
         scale = scale_and_slope(rho, buffer)
         total = CLOSED_FORMS[type(family)](loc, scale, prior.loc, prior.std, buffer)
         rho.mul_(scale)
-        ctx.laws = family, prior
         ctx.save_for_backward(*parameters, slopes)
         return total
 

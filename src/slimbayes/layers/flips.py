@@ -9,6 +9,7 @@ from torch import Generator, Tensor, nn
 
 from slimbayes.families import Normal
 from slimbayes.layers.own_gradients import plain_operations_wanted
+from slimbayes.native import kernel
 from slimbayes.sampling import Sampling
 
 __all__ = [
@@ -24,7 +25,7 @@ __all__ = [
 ]
 
 #: At most so many rows share a draw, where their number allows it.
-ROWS_OF_A_DRAW = 16
+ROWS_OF_A_DRAW = 32
 #: Noise of fewer elements is drawn for each row: it is cheap.
 LEAST_TO_FLIP = 2**15
 
@@ -76,16 +77,14 @@ class Flipped:
         torch.addcmul(loc, deviation, self.signs, out=out.view(members, each, *self.signs.shape))
         return out
 
-    def gradients(self, slopes: Tensor, buffer: Tensor) -> tuple[Tensor, Tensor]:
+    def gradients(self, slopes: Tensor) -> tuple[Tensor, Tensor]:
         """Return the gradients of loc and of the deviation.
 
         Args:
             slopes: Those of the values, ``(rows, channels)``.
-            buffer: Memory in that shape, which may be that of the slopes.
         """
         of_loc = slopes.view(self.loc.shape[0], -1, slopes.shape[1]).sum(1)
-        shape = (-1, *self.signs.shape)
-        return of_loc, torch.mul(slopes.view(shape), self.signs, out=buffer.view(shape)).sum(1)
+        return of_loc, (slopes.view(-1, *self.signs.shape) * self.signs).sum(1)
 
 
 #: What one side of a layer is scaled by: values ``(groups, channels)``, those of each row, or nothing.
@@ -119,15 +118,20 @@ def random_signs(shape: tuple[int, ...], like: Tensor, generator: Generator | No
     options: dict[str, Any] = {} if generator is None else {"generator": generator}
     dtype = like.dtype if like.is_floating_point() else torch.get_default_dtype()
     if type(like) in (Tensor, nn.Parameter) and like.device.type == "cpu" and not plain_operations_wanted():
-        return _signs_of_bytes(shape, dtype, options)
+        return _signs_of_bits(shape, dtype, options)
     return torch.randint(2, shape, device=like.device, dtype=dtype, **options).mul_(2).sub_(1)
 
 
-def _signs_of_bytes(shape: tuple[int, ...], dtype: torch.dtype, options: dict[str, Any]) -> Tensor:
-    """Return the signs of random bytes: eight to a random number, where ``randint`` makes a number for each."""
+def _signs_of_bits(shape: tuple[int, ...], dtype: torch.dtype, options: dict[str, Any]) -> Tensor:
+    """Return random bits as signs: 64 to a random number, where ``randint`` makes a number for each."""
     size = math.prod(shape)
-    words = torch.empty(-(-size // 8), dtype=torch.int64, device="cpu").random_(-(2**63), None, **options)
-    return words.view(torch.int8)[:size].bitwise_or_(1).view(shape).to(dtype).sign_()
+    words = torch.empty(-(-size // 64), dtype=torch.int64, device="cpu").random_(-(2**63), None, **options)
+    if (run := kernel("signs", dtype)) is not None and type(words) is Tensor:
+        signs = torch.empty(shape, dtype=dtype, device="cpu")
+        run(words.data_ptr(), signs.data_ptr(), size)
+        return signs
+    bits = words.view(torch.uint8).unsqueeze(1).bitwise_right_shift(torch.arange(8, dtype=torch.uint8)).bitwise_and_(1)
+    return bits.flatten()[:size].view(shape).to(dtype).mul_(2).sub_(1)
 
 
 def normal_for_rows(rows: int, channels: int, like: Tensor, sampling: Sampling) -> Tensor:
@@ -169,7 +173,7 @@ def rows_of_a_draw(rows: int) -> int:
 
     Example:
         >>> rows_of_a_draw(64), rows_of_a_draw(60), rows_of_a_draw(61), rows_of_a_draw(1)
-        (16, 15, 61, 1)
+        (32, 30, 61, 1)
     """
     few = next(count for count in range(min(ROWS_OF_A_DRAW, rows), 0, -1) if rows % count == 0)
     if few >= min(ROWS_OF_A_DRAW, rows) / 2:

@@ -178,33 +178,34 @@ class Rank1(BayesianLayer, nn.Module):
         """Apply the layer to rows that are member-major."""
         self.enter()
         axis = self.rows_axis(input)
+        rows = self.rows_of(input, axis)
+        s, r = draws_of(self, self.input_factor, rows), draws_of(self, self.output_factor, rows)
+        if self._may_fuse(input, rows, s, r):
+            fused = self.fused(input, axis, s, r, *args)
+            if fused is not None:
+                return fused
         scales_bias = self.scales_bias
 
         def op(z: Tensor) -> Tensor:
             return self._biased(self.op(z, *args), axis) if scales_bias else self.op(z, *args)
 
-        rows = self.rows_of(input, axis)
-        s, r = draws_of(self, self.input_factor, rows), draws_of(self, self.output_factor, rows)
-        if self._may_fuse(input, axis, s, r):
-            fused = self.fused(input, axis, s, r, *args)
-            if fused is not None:
-                return fused
         y = perturb(self, op, input, s, r, axis, self.channel_dim, self.additive)
         return y if scales_bias else self._biased(y, axis)
 
-    def _may_fuse(self, x: Tensor, axis: int, s: Drawn, r: Drawn) -> bool:
+    def _may_fuse(self, x: Tensor, rows: int, s: Drawn, r: Drawn) -> bool:
         """Tell whether one operation may do it all; what it does not know, and errors, are for the plain ones."""
         if plain_operations_wanted() or x.device.type != "cpu" or torch.is_autocast_enabled("cpu"):
             return False
-        rows, bias = x.shape[axis], self.bias
-        biases = 1 if bias is None or bias.dim() == 1 else bias.shape[0]
+        weight, bias, dtype = self.weight, self.bias, x.dtype
         return (
-            x.dtype == self.weight.dtype in (torch.float32, torch.float64)
-            and x.numel() > 0
+            (dtype is torch.float32 or dtype is torch.float64)
+            and weight.dtype is dtype
+            and not (self.additive or self.scales_bias or (s is None and r is None))
+            and (bias is None or bias.dim() == 1 or rows % bias.shape[0] == 0)
             and x.shape[self.channel_dim] == self.sizes()[0]
-            and not (self.additive or self.scales_bias or (s is None and r is None) or rows % biases)
-            and _fits(s, rows, x.dtype)
-            and _fits(r, rows, x.dtype)
+            and x.numel() > 0
+            and _fits(s, rows, dtype)
+            and _fits(r, rows, dtype)
         )
 
     def fused(self, x: Tensor, axis: int, s: Any, r: Any, *args: Any) -> Tensor | None:

@@ -1,6 +1,5 @@
 """A convolution between an input and an output factor as one operation, with its own gradients."""
 
-import itertools
 from typing import Any, NamedTuple
 
 import torch
@@ -8,16 +7,12 @@ from torch import Tensor
 
 from slimbayes.layers.flips import Flipped, Side, parts_of, side_of
 from slimbayes.layers.own_gradients import autograd_wanted, gradients_by_autograd
+from slimbayes.layers.passes import NOTHING, scale, scale_back
 from slimbayes.layers.scratch import scratch
 
 __all__ = ["Geometry", "plain_conv", "scaled_conv"]
 
-#: An output factor this small could lose digits of what it multiplies.
-SMALLEST_FACTOR = 1e-12
-#: As many fit into a core's cache together with what they are made of.
-CACHED_ELEMENTS = 2**18
-#: Where fewer lie last in memory, torch multiplies a row of positions at once much faster than each by its channels,
-#: and the gradient of the input takes several times as long as that of the weight.
+#: Of fewer channels, the gradient of the input takes several times as long as that of the weight.
 FEW_CHANNELS = 8
 #: Fewer rows of a draw would not pay for a gradient of their own.
 LEAST_ROWS_BY_WEIGHT = 8
@@ -85,24 +80,8 @@ def _by_group(of_rows: Tensor, values: Tensor) -> Tensor:
     return of_rows if of_rows.shape[0] == values.shape[0] else of_rows.view(values.shape[0], -1, values.shape[1]).sum(1)
 
 
-def _gradients(side: Side, of_rows: Tensor | None) -> tuple[Tensor | None, ...]:
-    """Return the gradients of a side's parts, given those of the values that each row takes."""
-    if side is None or of_rows is None:
-        return None, None, None
-    if isinstance(side, Flipped):
-        return *side.gradients(of_rows, of_rows), None
-    return _by_group(of_rows, side), None, None
-
-
-def _scaled(x: Tensor, s: Tensor | None) -> Tensor:
-    if s is None:
-        return x
-    values, out = _for_rows(s, x), scratch("input", x)
-    if x.dim() == 4 and x.shape[1] < FEW_CHANNELS and x.is_contiguous(memory_format=torch.channels_last):
-        values = values.expand(-1, -1, 1, x.shape[3]).movedim(1, -1).flatten(2)
-        torch.mul(x.movedim(1, -1).flatten(2), values, out=out.movedim(1, -1).flatten(2))
-        return out
-    return torch.mul(x, values, out=out)
+def _scaled(x: Tensor, s: Side) -> Tensor:
+    return x if s is None else scale(x, s, None, scratch("input", x))
 
 
 class _ScaledConv(torch.autograd.Function):
@@ -110,7 +89,7 @@ class _ScaledConv(torch.autograd.Function):
     def forward(
         ctx: Any, x: Tensor, weight: Tensor, bias: Tensor | None, geometry: Geometry, *parts: Tensor | None
     ) -> Tensor:
-        s, r = _values(side_of(*parts[:3])), _values(side_of(*parts[3:]))
+        s, r = side_of(*parts[:3]), side_of(*parts[3:])
         y = torch.convolution(_scaled(x, s), weight, None, *geometry.arguments())
         if y._is_view():  # some kernels work in more dimensions; nobody could change the output in place
             y = y.clone()
@@ -118,14 +97,14 @@ class _ScaledConv(torch.autograd.Function):
         ctx.output = product = None
         if r is not None and bias is not None and trained:
             product = y
-            y = torch.addcmul(_for_rows(bias, x), product, _for_rows(r, x))
+            y = scale(product, r, bias, torch.empty_like(product))
         elif r is not None:
-            y.mul_(_for_rows(r, x))
+            scale(y, r, bias, y)
             # Not among the saved tensors, or a ReLU that works in place on it would be an error. If something has
             # changed it, the backward pass takes notice.
             if trained and not y.is_inference():
                 ctx.output, ctx.version = y.detach(), y._version
-        if bias is not None and product is None:
+        elif bias is not None:
             y.add_(_for_rows(bias, x))
         ctx.save_for_backward(x, weight, bias, product, *parts)
         ctx.geometry = geometry
@@ -139,32 +118,53 @@ class _ScaledConv(torch.autograd.Function):
         needs_x, needs_weight, needs_bias, _, *needs = ctx.needs_input_grad
         needs_s, needs_r = any(needs[:3]), any(needs[3:])
         s, r = side_of(*parts[:3]), side_of(*parts[3:])
-        of_bias = _by_group(grad.sum(tuple(range(2, x.dim()))), bias) if needs_bias else None
-        of_r: Tensor | None = None
-        if r is not None:
-            values, divisor = _for_rows(_values(r), x), None
-            if needs_r and product is None:
-                kept = ctx.output is not None and ctx.output._version == ctx.version
-                if kept and bool((values.abs() > SMALLEST_FACTOR).all()):
-                    product, divisor = ctx.output, values.flatten(1)
-                else:
-                    product = torch.convolution(_scaled(x, _values(s)), weight, None, *ctx.geometry.arguments())
-            grad, of_r = _times_and_sums(grad, values, product, scratch("gradient", grad))
-            of_r = of_r if of_r is None or divisor is None else of_r.div_(divisor)
+        biases = bias.shape[0] if needs_bias else 0
+        of_r, of_bias = NOTHING, None
+        if r is None:
+            of_bias = _by_group(grad.sum(tuple(range(2, x.dim()))), bias) if biases else None
+        else:
+            before, slopes = scratch("gradient", grad), None
+            if needs_r and product is None and ctx.output is not None and ctx.output._version == ctx.version:
+                slopes = scale_back(grad, ctx.output, r, before, biases=biases, divided=True)
+            if slopes is None:
+                if needs_r and product is None:
+                    product = torch.convolution(_scaled(x, s), weight, None, *ctx.geometry.arguments())
+                slopes = scale_back(grad, product, r, before, sums=needs_r, biases=biases)
+            assert slopes is not None
+            grad, (of_r, of_bias) = before, slopes
             ctx.output = product = None  # what holds the graph, such as a loss, is not to hold this
         if s is not None and needs_s and not needs_x and _cheaper_by_weight(x, s, ctx.geometry):
             of_weight, of_parts = _by_weight(grad, x, weight, s, ctx.geometry)
-            return None, of_weight if needs_weight else None, of_bias, None, *of_parts, *_gradients(r, of_r)
-        wanted = [needs_x or needs_s, needs_weight, False]
-        of_z, of_weight, _ = torch.ops.aten.convolution_backward(
-            grad, _scaled(x, _values(s)), weight, None, *ctx.geometry.arguments(), wanted
-        )
-        of_s: Tensor | None = None
-        if s is not None and wanted[0]:
-            scales = _for_rows(_values(s), x) if needs_x else None
-            of_z, of_s = _times_and_sums(of_z, scales, x if needs_s else None, of_z)
-        of_x = of_z if needs_x else None
-        return of_x, of_weight if needs_weight else None, of_bias, None, *_gradients(s, of_s), *_gradients(r, of_r)
+            return None, of_weight if needs_weight else None, of_bias, None, *of_parts, *of_r
+        of_x, of_weight, of_s = _through(ctx.geometry, grad, x, weight, s, needs_x, needs_weight, needs_s)
+        return of_x, of_weight, of_bias, None, *of_s, *of_r
+
+
+def _through(
+    geometry: Geometry,
+    grad: Tensor,
+    x: Tensor,
+    weight: Tensor,
+    s: Side,
+    needs_x: bool,
+    needs_weight: bool,
+    needs_s: bool,
+) -> tuple[Tensor | None, Tensor | None, tuple[Tensor | None, ...]]:
+    """Return the gradients of x, the weight and the parts of s."""
+    back = torch.ops.aten.convolution_backward
+    if s is None or not (needs_x or needs_s):
+        wanted = [needs_x, needs_weight, False]
+        of_x, of_weight, _ = back(grad, _scaled(x, s), weight, None, *geometry.arguments(), wanted)
+        return of_x, of_weight, NOTHING
+    # The gradient of x ∘ s needs x ∘ s for its shape alone; both are then scaled in one pass.
+    of_z = back(grad, x, weight, None, *geometry.arguments(), [True, False, False])[0]
+    z = scratch("input", x) if needs_weight else None
+    slopes = scale_back(of_z, x, s, of_z if needs_x else None, z, sums=needs_s)
+    assert slopes is not None
+    of_weight = None
+    if z is not None:
+        of_weight = back(grad, z, weight, None, *geometry.arguments(), [False, True, False])[1]
+    return of_z if needs_x else None, of_weight, slopes.side
 
 
 def _cheaper_by_weight(x: Tensor, s: Tensor | Flipped, geometry: Geometry) -> bool:
@@ -201,33 +201,3 @@ def _by_weight(
     of_loc, of_deviation = of_scales.chunk(2, 1)
     first, second = of_weight.chunk(2, 1)
     return first + second, (_by_group(of_loc, s.loc), of_deviation, None)
-
-
-def _times_and_sums(
-    grad: Tensor, values: Tensor | None, factor: Tensor | None, out: Tensor
-) -> tuple[Tensor, Tensor | None]:
-    """Return the gradients of a product's factor, grad * values, and of its values, those that a row has summed.
-
-    Some rows at a time, which stay in the processor's cache from one operation to the next.
-
-    Args:
-        grad: Of the product, ``(rows, channels, *)``.
-        values: ``(rows, channels, 1, ...)``; None if the product's factor needs no gradient.
-        factor: In the gradient's shape; None if the values need no gradient.
-        out: Memory for the first result, which may be that of the gradient.
-    """
-    if factor is None:
-        return grad if values is None else torch.mul(grad, values, out=out), None
-    rows = grad.shape[0]
-    step = max(1, min(rows, CACHED_ELEMENTS * rows // grad.numel()))
-    positions = tuple(range(2, grad.dim()))
-    sums = grad.new_empty(grad.shape[:2])
-    buffer = scratch("products", grad[:step])
-    scales = itertools.repeat(None) if values is None else values.split(step)
-    for slopes, others, own, some, scaled in zip(
-        grad.split(step), factor.split(step), sums.split(step), scales, out.split(step), strict=False
-    ):
-        torch.sum(torch.mul(slopes, others, out=buffer[: len(slopes)]), positions, out=own)
-        if some is not None:
-            torch.mul(slopes, some, out=scaled)
-    return out, sums

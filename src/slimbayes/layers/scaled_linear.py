@@ -8,6 +8,7 @@ from torch import Tensor
 
 from slimbayes.layers.flips import Flipped, Side, parts_of, side_of
 from slimbayes.layers.own_gradients import autograd_wanted, gradients_by_autograd
+from slimbayes.layers.passes import NOTHING, scale, scale_back, weight_back
 from slimbayes.layers.scratch import scratch
 
 __all__ = ["scaled_linear"]
@@ -38,8 +39,28 @@ def scaled_linear(x: Tensor, weight: Tensor, bias: Tensor | None, s: Side, r: Si
         >>> scaled_linear(torch.ones(4, 2), torch.ones(1, 2), None, s, r)[:, 0]
         tensor([ 3.,  3., 70., 70.])
     """
+    if not torch.is_grad_enabled():
+        return _forward(x, weight, bias, s, r)[0]
     y: Tensor = _ScaledLinear.apply(x, weight, bias, *parts_of(s), *parts_of(r))
     return y
+
+
+def _forward(x: Tensor, weight: Tensor, bias: Tensor | None, s: Side, r: Side) -> tuple[Tensor, Tensor | None]:
+    """Return the output and, if it has another factor behind it, the product of the scaled input and the weight."""
+    z = places = x.reshape(-1, x.shape[-1])
+    # The output is no view of anything, or nobody could change it in place.
+    y = x.new_empty((*x.shape[:-1], weight.shape[0]))
+    outputs = y.view(len(places), -1)
+    if s is not None:
+        z = scale(places, s, None, scratch("input", places))
+    if r is not None:
+        product = z @ weight.T
+        scale(product, r, bias, outputs)
+        return y, product
+    torch.mm(z, weight.T, out=outputs)
+    if bias is not None:
+        outputs.view(bias.shape[0], -1, outputs.shape[1]).add_(bias.unsqueeze(1))
+    return y, None
 
 
 def _plain(x: Tensor, weight: Tensor, bias: Tensor | None, *parts: Tensor | None) -> Tensor:
@@ -55,69 +76,10 @@ def _by_group(x: Tensor, values: Tensor) -> Tensor:
     return x.reshape(values.shape[0], -1, x.shape[-1])
 
 
-def _values(side: Tensor | Flipped) -> Tensor:
-    """Return values ``(groups, channels)``; those of each row are there until the next call."""
-    if isinstance(side, Tensor):
-        return side
-    return side.values(out=scratch("values", side.loc, side.rows, side.loc.shape[1]))
-
-
-def _gradients(side: Tensor | Flipped, grad: Tensor, factor: Tensor, buffer: Tensor) -> tuple[Tensor | None, ...]:
-    """Return the gradients of what a side is made of.
-
-    Args:
-        side: Values.
-        grad: The gradient of their product with ``factor``, ``(places, channels)``.
-        factor: ``(places, channels)``.
-        buffer: Memory in that shape.
-    """
-    places, channels = grad.shape
-    groups = side.rows if isinstance(side, Flipped) else side.shape[0]
-    given = groups == places and isinstance(side, Tensor)  # what is handed out cannot be scratch
-    slopes = torch.mul(grad, factor, out=None if given else buffer)
-    slopes = slopes if groups == places else slopes.view(groups, -1, channels).sum(1)
-    if isinstance(side, Tensor):
-        return slopes, None, None
-    return *side.gradients(slopes, slopes), None
-
-
-def _times(x: Tensor, values: Tensor, out: Tensor | None = None) -> Tensor:
-    """Multiply ``(places, channels)`` by the values of each place's group."""
-    groups = values.shape[0]
-    if groups == x.shape[0]:
-        return torch.mul(x, values, out=out)
-    shape = (groups, -1, x.shape[1])
-    if out is None:
-        return torch.mul(x.view(shape), values.unsqueeze(1)).view(x.shape)
-    torch.mul(x.view(shape), values.unsqueeze(1), out=out.view(shape))
-    return out
-
-
-def _times_plus(x: Tensor, values: Tensor, bias: Tensor, out: Tensor) -> Tensor:
-    """Multiply as ``_times`` and add the bias of each place's member, in one pass."""
-    members, channels = bias.shape
-    values = values.view(members, -1, 1, channels)
-    shape = (members, values.shape[1], -1, channels)
-    return torch.addcmul(bias.view(members, 1, 1, channels), x.view(shape), values, out=out.view(shape))
-
-
 class _ScaledLinear(torch.autograd.Function):
     @staticmethod
     def forward(ctx: Any, x: Tensor, weight: Tensor, bias: Tensor | None, *parts: Tensor | None) -> Tensor:
-        s, r = side_of(*parts[:3]), side_of(*parts[3:])
-        z = places = x.reshape(-1, x.shape[-1])
-        # The output is no view of anything, or nobody could change it in place.
-        y = x.new_empty((*x.shape[:-1], weight.shape[0]))
-        outputs, product = y.view(len(places), -1), None
-        if s is not None:
-            z = _times(places, _values(s), scratch("input", places))
-        if r is None:
-            torch.mm(z, weight.T, out=outputs)
-            if bias is not None:
-                outputs.view(bias.shape[0], -1, outputs.shape[1]).add_(bias.unsqueeze(1))
-        else:
-            product = z @ weight.T
-            _times(product, _values(r), outputs) if bias is None else _times_plus(product, _values(r), bias, outputs)
+        y, product = _forward(x, weight, bias, side_of(*parts[:3]), side_of(*parts[3:]))
         trained = any(ctx.needs_input_grad[6:])
         ctx.save_for_backward(x, weight, bias, product if trained else None, *parts)
         return y
@@ -130,32 +92,38 @@ class _ScaledLinear(torch.autograd.Function):
         needs_x, needs_weight, needs_bias, *needs = ctx.needs_input_grad
         needs_s, needs_r = any(needs[:3]), any(needs[3:])
         s, r = side_of(*parts[:3]), side_of(*parts[3:])
-        places, grad = x.reshape(-1, x.shape[-1]), grad.reshape(-1, weight.shape[0])
-        of_bias = grad.view(bias.shape[0], -1, grad.shape[1]).sum(1) if needs_bias else None
+        places, grad = x.reshape(-1, x.shape[-1]), grad.reshape(-1, weight.shape[0]).contiguous()
+        biases = bias.shape[0] if needs_bias else 0
         of_x: Tensor | None = None
         of_weight: Tensor | None = None
-        of_s: tuple[Tensor | None, ...] = (None, None, None)
-        of_r = of_s
-        if r is not None:
-            buffer = scratch("output", grad)
-            of_r = _gradients(r, grad, product, buffer) if needs_r else of_r
-            grad = _times(grad, _values(r), buffer)
+        of_s, of_bias = NOTHING, None
+        if r is None:
+            of_r = NOTHING
+            of_bias = grad.view(biases, -1, grad.shape[1]).sum(1) if biases else None
+        else:
+            before = scratch("output", grad)
+            of_r, of_bias = scale_back(grad, product, r, of_factor=before, sums=needs_r, biases=biases)
+            grad = before
         if needs_s and isinstance(s, Tensor) and (by_weight := _cheaper_by_weight(places, weight, s, needs_x)):
             of_weight, of_groups = by_weight(grad, places, weight, s)
-            of_x = _times(grad @ weight, s).view(x.shape) if needs_x else None
-            return of_x, of_weight if needs_weight else None, of_bias, of_groups, None, None, *of_r
-        if needs_x or needs_s:
-            of_x = grad @ weight
-        z = places
-        if s is not None:
-            z = scratch("input", places)
-            of_s = _gradients(s, of_x, places, z) if needs_s and of_x is not None else of_s
-            values = _values(s)
-            z = _times(places, values, z)
-            of_x = _times(of_x, values, of_x) if needs_x and of_x is not None else None
-        if needs_weight:
-            of_weight = grad.T @ z
-        return None if of_x is None else of_x.view(x.shape), of_weight, of_bias, *of_s, *of_r
+            if needs_x:
+                of_x = grad @ weight
+                scale(of_x, s, None, of_x)
+            of_s = (of_groups, None, None)
+        else:
+            if needs_x or needs_s:
+                of_x = grad @ weight
+            z = places
+            if s is not None:
+                z = scratch("input", places)
+                if of_x is None:
+                    scale(places, s, None, z)
+                else:
+                    of_s = scale_back(of_x, places, s, of_x if needs_x else None, z, sums=needs_s).side
+            if needs_weight:
+                of_weight = grad.T @ z
+        of_x = of_x.view(x.shape) if needs_x and of_x is not None else None
+        return of_x, of_weight if needs_weight else None, of_bias, *of_s, *of_r
 
 
 def _cheaper_by_weight(places: Tensor, weight: Tensor, s: Tensor, needs_x: bool) -> Any:
@@ -182,16 +150,17 @@ def _by_weight(grad: Tensor, places: Tensor, weight: Tensor, s: Tensor) -> tuple
     """
     groups, (outputs, inputs) = len(s), weight.shape
     step = max(1, CACHED_ELEMENTS // inputs)
-    of_weight = torch.empty_like(weight)
-    sums = s.new_empty(-(-outputs // step), groups, inputs)
-    blocks = zip(weight.split(step), of_weight.split(step), grad.split(step, 1), sums, strict=True)
-    for some, total, slopes, of_groups in blocks:
-        own, product = scratch("weight", some), scratch("weights", some)
-        for i, (mine, rows) in enumerate(zip(slopes.chunk(groups), places.chunk(groups), strict=True)):
+    of_weight, of_s = torch.empty_like(weight), torch.zeros_like(s)
+    hands = list(zip(s.unbind(), of_s.unbind(), places.chunk(groups), strict=True))
+    for some, total, slopes in zip(weight.split(step), of_weight.split(step), grad.split(step, 1), strict=True):
+        own = scratch("weight", some)
+        for i, ((values, of_values, rows), mine) in enumerate(zip(hands, slopes.chunk(groups), strict=True)):
             torch.mm(mine.T, rows, out=own)
-            torch.sum(torch.mul(own, some, out=product), 0, out=of_groups[i])
+            if weight_back(own, some, values, total, of_values, first=i == 0):
+                continue
+            of_values += (own * some).sum(0)
             if i:
-                total.addcmul_(own, s[i])
+                total.addcmul_(own, values)
             else:
-                torch.mul(own, s[i], out=total)
-    return of_weight, sums.sum(0)
+                torch.mul(own, values, out=total)
+    return of_weight, of_s

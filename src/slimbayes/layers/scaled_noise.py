@@ -7,12 +7,10 @@ import torch
 from torch import Tensor
 
 from slimbayes.layers.own_gradients import autograd_wanted, gradients_by_autograd, plain_operations_wanted
+from slimbayes.native import addresses, integers, kernel
 from slimbayes.priors import SCALE_EPSILON, softplus_scale
 
 __all__ = ["scale_and_slope", "scaled_noise"]
-
-#: Passes over fewer scales cost less than the calls that make them.
-LEAST_SCALES = 2**15
 
 
 def scale_and_slope(rho: Tensor, buffer: Tensor) -> Tensor:
@@ -34,40 +32,91 @@ def scale_and_slope(rho: Tensor, buffer: Tensor) -> Tensor:
     return scale
 
 
-def scaled_noise(noise: Tensor, rhos: Sequence[Tensor]) -> Tensor:
-    """Return scale * noise of factors side by side.
+def scaled_noise(noise: Tensor, rhos: Sequence[Tensor], locs: Sequence[Tensor] = ()) -> tuple[Tensor, ...]:
+    """Return scale * noise of factors whose noise lies side by side; with ``locs``, loc + scale * noise.
 
     Args:
-        noise: ``(members, draws, sum of channels)``.
+        noise: ``(members, draws, sum of channels)``; may be overwritten. With ``locs``, of one draw.
         rhos: ``(members, channels)`` of each factor.
+        locs: The same.
+
+    Returns:
+        Of each factor ``(members * draws, channels)``.
 
     Example:
         >>> scaled_noise(torch.ones(1, 1, 3), [torch.zeros(1, 2), torch.ones(1, 1)])
-        tensor([[[0.6931, 0.6931, 1.3133]]])
+        (tensor([[0.6931, 0.6931]]), tensor([[1.3133]]))
     """
-    if plain_operations_wanted() or rhos[0].shape[0] * noise.shape[2] < LEAST_SCALES:
-        return _plain(noise, *rhos)
-    scaled: Tensor = _ScaledNoise.apply(noise, *rhos)
+    dtype = noise.dtype
+    compiled = kernel("deviations", dtype) is not None and not plain_operations_wanted() and type(noise) is Tensor
+    if not compiled or not all(x.is_cpu and x.dtype is dtype and x.is_contiguous() for x in (noise, *rhos, *locs)):
+        return _plain(noise, len(rhos), *rhos, *locs)
+    scaled: tuple[Tensor, ...] = _ScaledNoise.apply(noise, len(rhos), *rhos, *locs)
     return scaled
 
 
-def _plain(noise: Tensor, *rhos: Tensor) -> Tensor:
-    return softplus_scale(torch.cat(rhos, 1)).unsqueeze(1) * noise
+def _plain(noise: Tensor, count: int, *rhos_and_locs: Tensor) -> tuple[Tensor, ...]:
+    rhos, locs = rhos_and_locs[:count], rhos_and_locs[count:]
+    scaled = softplus_scale(torch.cat(rhos, 1)).unsqueeze(1) * noise
+    deviations = scaled.flatten(0, 1).split([rho.shape[1] for rho in rhos], 1)
+    return tuple(loc + one for loc, one in zip(locs, deviations, strict=True)) if locs else deviations
 
 
 class _ScaledNoise(torch.autograd.Function):
-    @staticmethod
-    def forward(ctx: Any, noise: Tensor, *rhos: Tensor) -> Tensor:
-        slope = torch.cat(rhos, 1)
-        scale = scale_and_slope(slope, torch.empty_like(slope))
-        ctx.save_for_backward(noise, slope, *rhos)
-        return scale.unsqueeze(1) * noise
+    """Keeps the deviations d and softplus'(rho) / scale, as d is proportional to the scale."""
 
     @staticmethod
-    def backward(ctx: Any, grad: Tensor) -> tuple[Tensor | None, ...]:
-        noise, slope, *rhos = ctx.saved_tensors
-        if autograd_wanted(grad):
-            return gradients_by_autograd(_plain, [noise, *rhos], [grad])
-        slopes = grad * noise
-        slopes = slopes.squeeze(1) if slopes.shape[1] == 1 else slopes.sum(1)
-        return None, *slopes.mul_(slope).split([rho.shape[1] for rho in rhos], 1)
+    def forward(ctx: Any, noise: Tensor, count: int, *rhos_and_locs: Tensor) -> tuple[Tensor, ...]:
+        rhos, locs = rhos_and_locs[:count], rhos_and_locs[count:]
+        members, draws, channels = noise.shape
+        ratios, values = noise.new_empty(members, channels), torch.empty_like(noise) if locs else None
+        widths = [rho.shape[1] for rho in rhos]
+        kernel("deviations", noise.dtype)(
+            noise.data_ptr(),
+            addresses(locs),
+            addresses(rhos),
+            integers(widths),
+            count,
+            members,
+            draws,
+            ratios.data_ptr(),
+            None if values is None else values.data_ptr(),
+        )
+        ctx.save_for_backward(noise, ratios, *rhos_and_locs)
+        ctx.set_materialize_grads(False)
+        if values is None:
+            return noise.view(members * draws, channels).split(widths, 1)
+        pieces = values.view(-1).split([members * draws * width for width in widths])
+        return tuple(piece.view(-1, width) for piece, width in zip(pieces, widths, strict=True))
+
+    @staticmethod
+    def backward(ctx: Any, *grads: Tensor | None) -> tuple[Tensor | None, ...]:
+        deviations, ratios, *rhos_and_locs = ctx.saved_tensors
+        rhos, locs = rhos_and_locs[: len(grads)], rhos_and_locs[len(grads) :]
+        members, draws, _ = deviations.shape
+        widths = [rho.shape[1] for rho in rhos]
+        if any(grad is not None and autograd_wanted(grad) for grad in grads):
+            noise = deviations / softplus_scale(torch.cat(rhos, 1).detach()).unsqueeze(1)
+            filled = [
+                deviations.new_zeros(members * draws, width) if grad is None else grad
+                for grad, width in zip(grads, widths, strict=True)
+            ]
+            return gradients_by_autograd(_plain, [noise, len(rhos), *rhos_and_locs], filled)
+        given = [grad if grad is None or grad.stride(1) == 1 else grad.contiguous() for grad in grads]
+        needed = ctx.needs_input_grad[2 : 2 + len(rhos)]
+        of_rhos = [
+            rho.new_empty(rho.shape) if needs and grad is not None else None
+            for rho, grad, needs in zip(rhos, given, needed, strict=True)
+        ]
+        kernel("deviations_back", deviations.dtype)(
+            deviations.data_ptr(),
+            ratios.data_ptr(),
+            addresses(given),
+            integers([0 if grad is None else grad.stride(0) for grad in given]),
+            addresses(of_rhos),
+            integers(widths),
+            len(rhos),
+            members,
+            draws,
+        )
+        return None, None, *of_rhos, *(grads if locs else ())

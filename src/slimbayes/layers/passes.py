@@ -1,0 +1,176 @@
+"""The passes over rows that a layer between two factors makes: one compiled kernel each, or torch's operations."""
+
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from slimbayes.layers import torch_passes
+from slimbayes.layers.flips import Flipped
+from slimbayes.layers.torch_passes import NOTHING, SMALLEST_FACTOR, Slopes
+from slimbayes.native import kernel
+
+__all__ = ["NOTHING", "Slopes", "scale", "scale_back", "weight_back"]
+
+#: Of more elements, torch's threads are quicker together than one that does everything in a pass.
+MOST_FOR_ONE_THREAD = 2**17
+
+
+def scale(x: Tensor, side: Tensor | Flipped, bias: Tensor | None, out: Tensor) -> Tensor:
+    r"""Write :math:`x \circ v + b` into ``out``, each group of rows with its own values and bias.
+
+    Args:
+        x: ``(places, channels)``, those of a row together; or images ``(rows, channels, *)``.
+        side: The values, ``(groups, channels)`` or ``Flipped``.
+        bias: ``(members, channels)`` or None.
+        out: Memory like that of x, or x itself.
+
+    Example:
+        >>> x, values = torch.ones(4, 1), torch.tensor([[2.0], [3]])
+        >>> scale(x, values, torch.tensor([[10.0]]), torch.empty(4, 1))[:, 0]
+        tensor([12., 12., 13., 13.])
+    """
+    run = _kernel("scale", x, side)
+    if run is None or not _lies_alike(x, out) or not _fits(bias, side):
+        return torch_passes.scale(x, side, bias, out)
+    shift = (None, 1) if bias is None else (bias.contiguous().data_ptr(), bias.shape[0])
+    run(x.data_ptr(), *_described(side, x), *shift, out.data_ptr())
+    return out
+
+
+def scale_back(
+    grad: Tensor,
+    factor: Tensor | None,
+    side: Tensor | Flipped,
+    of_factor: Tensor | None = None,
+    scaled: Tensor | None = None,
+    sums: bool = True,
+    biases: int = 0,
+    divided: bool = False,
+) -> Slopes | None:
+    r"""Go back through :math:`y = x \circ v + b`.
+
+    Args:
+        grad: Of y, in the shape of x.
+        factor: x; None if neither ``sums`` nor ``scaled`` are wanted.
+        side: The values v.
+        of_factor: Memory for the gradient of x, which may be that of ``grad``; None if it is not wanted.
+        scaled: Memory for :math:`x \circ v`; None if it is not wanted.
+        sums: Whether the gradients of the side's parts are.
+        biases: Members of the bias whose gradient is wanted; 0 for none.
+        divided: ``factor`` is y, of a pass without a bias, from which x follows.
+
+    Returns:
+        The gradients; None where x does not follow from y, because a value is nearly zero.
+
+    Example:
+        >>> x, values, grad = torch.tensor([[1.0], [2]]), torch.tensor([[3.0]]), torch.ones(2, 1)
+        >>> of_x = torch.empty(2, 1)
+        >>> scale_back(grad, x, values, of_factor=of_x, biases=1), of_x.flatten()
+        (Slopes(side=(tensor([[3.]]), None, None), bias=tensor([[2.]])), tensor([3., 3.]))
+    """
+    run = _kernel("scale_back", grad, side)
+    others = (factor, of_factor, scaled)
+    if run is None or not all(one is None or _lies_alike(grad, one) for one in others) or not _divides(biases, side):
+        return torch_passes.scale_back(grad, factor, side, of_factor, scaled, sums, biases, divided)
+    loc, deviation = (side.loc, side.deviation) if isinstance(side, Flipped) else (side, None)
+    of_loc = torch.empty_like(loc) if sums else None
+    of_deviation = loc.new_empty(deviation.shape) if sums and deviation is not None else None
+    of_bias = loc.new_empty(biases, loc.shape[1]) if biases else None
+    small = run(
+        grad.data_ptr(),
+        _address(factor),
+        *_described(side, grad),
+        _address(of_factor),
+        _address(scaled),
+        _address(of_loc),
+        _address(of_deviation),
+        _address(of_bias),
+        biases or 1,
+        SMALLEST_FACTOR if divided else 0.0,
+    )
+    return None if small else Slopes((of_loc, of_deviation, None) if sums else NOTHING, of_bias)
+
+
+def _address(x: Tensor | None) -> int | None:
+    return None if x is None else x.data_ptr()
+
+
+def weight_back(own: Tensor, weight: Tensor, s: Tensor, total: Tensor, sums: Tensor, first: bool) -> bool:
+    r"""Add :math:`N \circ s` to ``total`` (write it, if ``first``) and :math:`\sum_o W_o \circ N_o` to ``sums``.
+
+    Args:
+        own: N, ``(out, in)``.
+        weight: W.
+        s: ``(in,)``.
+        total: ``(out, in)``.
+        sums: ``(in,)``.
+        first: Whether nothing has been written yet.
+
+    Returns:
+        Whether it was done: False where there is no kernel, and the caller has other ways.
+    """
+    run = kernel("weight_back", own.dtype)
+    if run is None or not all(one.is_contiguous() for one in (own, weight, s, total, sums)):
+        return False
+    pointers = [one.data_ptr() for one in (own, weight, s, total, sums)]
+    run(*pointers, *own.shape, first)
+    return True
+
+
+def _kernel(name: str, x: Tensor, side: Tensor | Flipped) -> Any:
+    """Return the compiled kernel if it knows how x and the side lie in memory."""
+    run = kernel(name, x.dtype)
+    if run is None or type(x) not in (Tensor, nn.Parameter) or not _channels_lie_last(x):
+        return None
+    if x.numel() > MOST_FOR_ONE_THREAD and torch.get_num_threads() > 1:
+        return None
+    if isinstance(side, Flipped):
+        known = side.loc.is_contiguous() and side.deviation.stride(1) == 1 == side.signs.stride(1)
+    else:
+        known = side.is_contiguous()
+    return run if known else None
+
+
+def _channels_lie_last(x: Tensor) -> bool:
+    if x.dim() == 2:
+        return x.is_contiguous()
+    last = {4: torch.channels_last, 5: torch.channels_last_3d}.get(x.dim())
+    return last is not None and x.is_contiguous(memory_format=last)
+
+
+def _lies_alike(x: Tensor, other: Tensor) -> bool:
+    # Where an axis has one entry, strides differ that make no difference.
+    return x.stride() == other.stride() or _channels_lie_last(other)
+
+
+def _divides(biases: int, side: Tensor | Flipped) -> bool:
+    rows = side.rows if isinstance(side, Flipped) else side.shape[0]
+    return biases == 0 or rows % biases == 0
+
+
+def _fits(bias: Tensor | None, side: Tensor | Flipped) -> bool:
+    return bias is None or _divides(bias.shape[0], side)
+
+
+def _described(side: Tensor | Flipped, x: Tensor) -> tuple[int | None, ...]:
+    """Return a side as the kernels take it: addresses, strides, members, draws, rows of a draw, places, channels."""
+    channels = x.shape[1]
+    places = x.numel() // channels
+    if isinstance(side, Tensor):
+        groups = side.shape[0]
+        return side.data_ptr(), None, 0, None, 0, groups, groups, 1, places // groups, channels
+    loc, deviation, signs = side.loc, side.deviation, side.signs
+    draws, share = deviation.shape[0], signs.shape[0]
+    return (
+        loc.data_ptr(),
+        deviation.data_ptr(),
+        deviation.stride(0),
+        signs.data_ptr(),
+        signs.stride(0),
+        loc.shape[0],
+        draws,
+        share,
+        places // (draws * share),
+        channels,
+    )

@@ -1,0 +1,93 @@
+"""The compiled kernels: found, checked and called through ctypes; where there are none, torch's operations serve."""
+
+import ctypes
+import hashlib
+import os
+from collections.abc import Sequence
+from functools import lru_cache
+from pathlib import Path
+from typing import Any
+
+import torch
+
+__all__ = ["SOURCES", "addresses", "integers", "kernel", "source_hash", "status"]
+
+FOLDER = Path(__file__).parent
+#: What the library is compiled from.
+SOURCES = ("kernels.c", "passes.inc", "laws.inc")
+#: Set to 1, this leaves the library alone.
+SWITCH = "SLIMBAYES_NO_NATIVE"
+
+POINTER, INTEGER, REAL = ctypes.c_void_p, ctypes.c_long, ctypes.c_double
+SIDE = (POINTER, POINTER, INTEGER, POINTER, *[INTEGER] * 6)
+#: Arguments and result of each kernel, as the sources have them.
+KERNELS: dict[str, tuple[tuple[Any, ...], Any]] = {
+    "scale": ((POINTER, *SIDE, POINTER, INTEGER, POINTER), None),
+    "scale_back": ((POINTER, POINTER, *SIDE, *[POINTER] * 5, INTEGER, REAL), INTEGER),
+    "weight_back": ((*[POINTER] * 5, INTEGER, INTEGER, ctypes.c_int), None),
+    "deviations": ((*[POINTER] * 4, *[INTEGER] * 3, POINTER, POINTER), None),
+    "deviations_back": ((*[POINTER] * 6, *[INTEGER] * 3), None),
+    "normal_kl": ((*[POINTER] * 3, INTEGER, REAL, REAL, POINTER, POINTER), REAL),
+    "signs": ((POINTER, POINTER, INTEGER), None),
+}
+TYPES = {torch.float32: "float", torch.float64: "double"}
+
+
+def source_hash() -> str:
+    """Return a hash of the sources, which a library tells of those that it was compiled from."""
+    return hashlib.sha256(b"".join((FOLDER / name).read_bytes() for name in SOURCES)).hexdigest()[:16]
+
+
+@lru_cache(1)
+def _library() -> tuple[dict[tuple[str, torch.dtype], Any], str]:
+    """Return the kernels by name and type, and what there is to say about them."""
+    if os.environ.get(SWITCH, "0") not in ("", "0"):
+        return {}, f"not used: {SWITCH} is set"
+    path = next(FOLDER.glob("kernels*.so"), None)
+    if path is None:
+        return {}, "not there: no C compiler was found when slimbayes was installed"
+    try:
+        library = ctypes.CDLL(str(path))
+        library.slimbayes_source.restype = ctypes.c_char_p
+        found = library.slimbayes_source().decode()
+    except (OSError, AttributeError) as error:
+        return {}, f"not used: {path.name} cannot be loaded ({error})"
+    if found != source_hash():
+        return {}, f"not used: {path.name} was compiled from other sources; install slimbayes again"
+    kernels = {}
+    for name, (arguments, result) in KERNELS.items():
+        for dtype, suffix in TYPES.items():
+            function = getattr(library, f"{name}_{suffix}")
+            function.argtypes, function.restype = arguments, result
+            kernels[name, dtype] = function
+    return kernels, "used"
+
+
+def kernel(name: str, dtype: torch.dtype) -> Any:
+    """Return a compiled kernel, or None.
+
+    Example:
+        >>> kernel("scale", torch.int64) is None
+        True
+    """
+    return _library()[0].get((name, dtype))
+
+
+def addresses(tensors: Sequence[torch.Tensor | None]) -> Any:
+    """Return an array of where tensors lie, for a kernel that takes several."""
+    return (POINTER * len(tensors))(*(None if one is None else one.data_ptr() for one in tensors))
+
+
+def integers(numbers: Sequence[int]) -> Any:
+    """Return an array of numbers."""
+    return (INTEGER * len(numbers))(*numbers)
+
+
+def status() -> str:
+    """Return whether the compiled kernels are used, and if not, why.
+
+    Example:
+        >>> status().split(":")[0] in ("used", "not used", "not there")
+        True
+    """
+    return _library()[1]
