@@ -11,9 +11,9 @@ from typing import Any
 from hatchling.builders.hooks.plugin.interface import BuildHookInterface
 
 FOLDER = Path("src/slimbayes/native")
-SOURCES = ("kernels.c", "passes.inc", "laws.inc")
+SOURCES = ("kernels.c", "passes.inc", "laws.inc", "tied.inc")
 #: Nothing that changes what an expression means.
-FLAGS = "-std=gnu11 -O3 -fPIC -shared -fno-math-errno -fno-trapping-math"
+FLAGS = "-std=gnu11 -O3 -fPIC -shared -fno-math-errno -fno-trapping-math -fopenmp-simd"
 
 
 class KernelBuild(BuildHookInterface):

@@ -9,7 +9,7 @@ from scipy import stats
 from torch import distributions as td
 
 import slimbayes as sb
-from slimbayes.likelihoods import get_likelihood, mixture
+from slimbayes.likelihoods import FEW_LOGITS, get_likelihood, mixture
 
 DRAWS, BATCH, CLASSES = 3, 4, 5
 
@@ -89,6 +89,70 @@ def test_ignored_position_of_impossible_class_leaves_the_rest_finite() -> None:
     outputs = torch.tensor([[[[-math.inf, 0.0], [0.0, 0.0]]]])
     found = sb.Categorical().log_prob(outputs, torch.tensor([[-100, 1]]))
     torch.testing.assert_close(found, torch.tensor([[-math.log(2)]]))
+
+
+# ---------------------------------------------------------------------- the mean loss in one operation
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
+@pytest.mark.parametrize("ignore_index", [-100, -1, 2])
+@pytest.mark.parametrize("class_dim", [-1, 2])
+@pytest.mark.parametrize(("draws", "classes"), [(1, CLASSES), (DRAWS, CLASSES), (DRAWS, 40), (DRAWS, 3)])
+def test_the_mean_loss_is_that_of_each_example(draws, classes, class_dim, ignore_index, dtype) -> None:
+    likelihood, targets = sb.Categorical(class_dim, ignore_index), labels(6) % classes
+    targets[::2] = ignore_index
+    outputs = logits(draws, 6, classes).to(dtype).requires_grad_()
+    found, expected = likelihood.mean_loss(outputs, targets), -likelihood.log_prob(outputs, targets).mean()
+    near = 1e-5 if dtype == torch.float32 else 1e-10
+    torch.testing.assert_close(found, expected, rtol=near, atol=0)
+    slopes, plain = (torch.autograd.grad(3 * loss, outputs)[0] for loss in (found, expected))
+    torch.testing.assert_close(slopes, plain, rtol=0, atol=10 * near * plain.abs().max().item())
+
+
+def test_the_mean_loss_of_outputs_that_do_not_lie_together() -> None:
+    outputs, targets = logits(BATCH, CLASSES, DRAWS).movedim(-1, 0), labels(BATCH)
+    found, expected = sb.Categorical().mean_loss(outputs, targets), -sb.Categorical().log_prob(outputs, targets).mean()
+    torch.testing.assert_close(found, expected, rtol=1e-10, atol=0)
+
+
+def test_the_mean_loss_of_ignored_examples_alone_is_zero() -> None:
+    outputs = logits(DRAWS, BATCH, CLASSES).requires_grad_()
+    loss = sb.Categorical().mean_loss(outputs, torch.full((BATCH,), -100))
+    assert loss.item() == 0
+    assert not torch.autograd.grad(loss, outputs)[0].any()
+
+
+def test_an_ignored_example_of_an_impossible_class_leaves_the_mean_loss_finite() -> None:
+    outputs = torch.tensor([[[-math.inf, 0.0], [0.0, 0.0]]])
+    found = sb.Categorical().mean_loss(outputs, torch.tensor([-100, 1]))
+    torch.testing.assert_close(found, torch.tensor(math.log(2) / 2))
+
+
+ELSEWHERE = {
+    "sequence": (sb.Categorical(), torch.zeros(DRAWS, BATCH, 6, CLASSES), labels(BATCH, 6)),
+    "classes second": (sb.Categorical(-2), torch.zeros(DRAWS, BATCH, CLASSES), labels(CLASSES)),
+    "probabilities": (sb.Categorical(), torch.zeros(DRAWS, BATCH, CLASSES), torch.ones(BATCH, CLASSES) / CLASSES),
+    "small integers": (sb.Categorical(), torch.zeros(DRAWS, BATCH, CLASSES), labels(BATCH).int()),
+    "half precision": (sb.Categorical(), torch.zeros(DRAWS, BATCH, CLASSES).bfloat16(), labels(BATCH)),
+    "another batch": (sb.Categorical(), torch.zeros(DRAWS, BATCH, CLASSES), labels(BATCH + 1)),
+    "targets of each draw": (sb.Categorical(), torch.zeros(DRAWS, BATCH, CLASSES), labels(DRAWS, BATCH)),
+    "no tensor": (sb.Categorical(), torch.zeros(DRAWS, BATCH, CLASSES), [0, 1, 2, 3]),
+    "no classes": (sb.Categorical(), torch.zeros(DRAWS, BATCH), labels(BATCH)),
+    "no examples": (sb.Categorical(), torch.zeros(DRAWS, 0, CLASSES), labels(0)),
+    "many logits": (sb.Categorical(), torch.zeros(1, 2, FEW_LOGITS // 2), labels(2)),
+    "a class too high": (sb.Categorical(), torch.zeros(DRAWS, 1, CLASSES), torch.tensor([CLASSES])),
+    "a class too low": (sb.Categorical(), torch.zeros(DRAWS, 1, CLASSES), torch.tensor([-1])),
+    "another device": (sb.Categorical(), torch.zeros(DRAWS, BATCH, CLASSES, device="meta"), labels(BATCH)),
+}
+
+
+@pytest.mark.parametrize("case", ELSEWHERE)
+def test_other_losses_are_left_to_the_log_likelihood(case: str) -> None:
+    likelihood, outputs, targets = ELSEWHERE[case]
+    assert likelihood.mean_loss(outputs, targets) is None
+
+
+# ---------------------------------------------------------------------- types and shapes
 
 
 @pytest.mark.parametrize("dtype", [torch.uint8, torch.int32, torch.bool])

@@ -210,6 +210,33 @@ def test_a_function_of_the_wrong_shape_is_refused(wrong) -> None:
         sb.ELBO(model, 10, wrong)(model(x), y)
 
 
+@pytest.mark.parametrize("wrong", [CLASSES, -1, 10**6])
+def test_a_class_that_does_not_exist_is_named_by_the_likelihood(wrong: int) -> None:
+    model, (x, y) = mlp(), batch()
+    y[1] = wrong
+    outputs = model(x)
+    with pytest.raises(ValueError, match=f"`targets` to lie from 0 to {CLASSES - 1}, but got {wrong}") as expected:
+        sb.Categorical().log_prob(outputs, y)
+    with pytest.raises(ValueError, match="Expected") as error:
+        sb.ELBO(model, 10)(outputs, y)
+    assert str(error.value) == str(expected.value)
+
+
+def test_the_average_of_few_logits_is_one_operation(monkeypatch) -> None:
+    model, (x, y) = mlp(), batch()
+    y[0] = -100
+    outputs, parameters = model(x, samples=2), list(model.parameters())
+    elbo, found = sb.ELBO(model, 10), []
+    for few in (True, False):
+        if not few:
+            monkeypatch.setattr("slimbayes.likelihoods.FEW_LOGITS", 0)
+        assert (elbo.likelihood.mean_loss(outputs, y) is not None) == few
+        loss = elbo(outputs, y)
+        found.append([loss, *torch.autograd.grad(loss, parameters, retain_graph=True)])
+    for one, plain in zip(*found, strict=True):
+        torch.testing.assert_close(one, plain, rtol=1e-10, atol=1e-12)
+
+
 def test_outputs_of_half_precision_are_read_in_single_precision() -> None:
     model = mlp().float()
     outputs = torch.randn(2, BATCH, CLASSES).bfloat16()

@@ -19,7 +19,8 @@ from slimbayes._checks import check_choice, check_count
 from slimbayes.checking import check_rows
 from slimbayes.chunks import MAX_MEMORY, predict_draws
 from slimbayes.layers.base import BayesianLayer, Collects, Stochastic, every_module, share_sampling
-from slimbayes.layers.factor import Factor, alike, draw_together, flip_together, hold_together
+from slimbayes.layers.factor import Factor
+from slimbayes.layers.factor_group import FactorGroup, alike
 from slimbayes.layers.factor_kl import divergences
 from slimbayes.layers.networks import Networks
 from slimbayes.layers.own_gradients import plain_operations_wanted
@@ -75,7 +76,7 @@ class BayesianModel(nn.Module):
         share_sampling(self.net, self.sampling)
         # As the network was when it was converted: one that is added later draws for itself.
         self._factors = [module for module in self.net.modules() if type(module) is Factor and module.random]
-        self._groups: tuple[list[Factor], list[list[Factor]]] | None = None
+        self._groups: tuple[list[Factor], list[FactorGroup]] | None = None
         self.patches = close_fast_paths(self.net)
         self._checked = False
         #: Shapes of the inputs that were predicted last, and a row's memory with them.
@@ -153,22 +154,21 @@ class BayesianModel(nn.Module):
         called: set[str] | None = set() if first else None
         with self.sampling.during(samples, noise, rows, generator, draw, called):
             if noise == "example" and draw is None and samples > 0 and not plain_operations_wanted():
-                self._draw_together(rows, generator)
+                self._draw_together(rows)
             output = self.net(*args, **kwargs)
         if called is not None:
             self._checked = True
             self._warn_if_bypassed(called)
         return output
 
-    def _draw_together(self, rows: int, generator: Generator | None) -> None:
+    def _draw_together(self, rows: int) -> None:
         """Draw what many factors need with few calls; a factor that finds nothing draws for itself."""
         assert self.sampling.drawn is not None
-        for factors in self._alike(self._factors):
-            if flip_together(factors, rows):
-                drawn = draw_together(factors, rows, generator)
-                self.sampling.drawn.update(zip((factor.name for factor in factors), drawn, strict=True))
+        for group in self._alike(self._factors):
+            if group.flips(rows, self.sampling):
+                self.sampling.drawn.update(zip(group.names, group.draw_for_rows(rows, self.sampling), strict=True))
 
-    def _alike(self, factors: list[Factor]) -> list[list[Factor]]:
+    def _alike(self, factors: list[Factor]) -> list[FactorGroup]:
         """Return the factors that can be drawn together, as they were found for the same ones before."""
         if self._groups is None or self._groups[0] != factors:
             self._groups = factors, alike(factors)
@@ -249,8 +249,8 @@ class BayesianModel(nn.Module):
 
     def _draw_once(self, parts: list[Stochastic], generator: Generator | None) -> dict[str, Tensor]:
         drawn: dict[str, Tensor] = {}
-        for factors in self._alike([part for part in parts if type(part) is Factor and part.random]):
-            drawn.update(zip((factor.name for factor in factors), hold_together(factors, generator), strict=True))
+        for group in self._alike([part for part in parts if type(part) is Factor and part.random]):
+            drawn.update(zip(group.names, group.draw(generator), strict=True))
         for part in parts:
             if part.name not in drawn:
                 drawn[part.name] = part.hold(self.members, 1, generator)

@@ -111,13 +111,14 @@ def assert_same(found, expected):
     """Compare outputs and gradients."""
     (y, gradients), (expected_y, expected_gradients) = found, expected
     of_outputs, of_gradients = TOLERANCES[expected_y.dtype]
-    _assert_near(y, expected_y, of_outputs)
+    assert_near(y, expected_y, of_outputs)
     assert gradients.keys() == expected_gradients.keys()
     for name, expected_gradient in expected_gradients.items():
-        _assert_near(gradients[name], expected_gradient, of_gradients, name)
+        assert_near(gradients[name], expected_gradient, of_gradients, name)
 
 
-def _assert_near(found, expected, tolerance, name="output"):
+def assert_near(found, expected, tolerance, name="output"):
+    """Compare tensors, with a tolerance relative to the largest entry."""
     assert (found.dtype, found.shape) == (expected.dtype, expected.shape), name
     largest = expected.abs().amax().item() if expected.numel() else 0.0
     torch.testing.assert_close(found, expected, rtol=0, atol=tolerance * largest, msg=lambda text: f"{name}: {text}")

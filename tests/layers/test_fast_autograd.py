@@ -44,6 +44,7 @@ def check(function, *inputs, repeated=0.0):
     assert gradgradcheck(function, inputs)
 
 
+@pytest.mark.usefixtures("_each_way")
 @pytest.mark.parametrize("sides", [("s", "r"), ("s",), ("r",)], ids="".join)
 @pytest.mark.parametrize("groups", [1, 2, 4])
 def test_gradients_of_the_linear_operation(sides, groups):
@@ -53,9 +54,10 @@ def test_gradients_of_the_linear_operation(sides, groups):
     check(scaled_linear, uniform(4, 2, 2), uniform(3, 2), None, s, r)
 
 
+@pytest.mark.usefixtures("_each_way")
 @pytest.mark.parametrize("members", [1, 2])
 def test_gradients_of_the_linear_operation_with_flipped_noise(members):
-    signs = [torch.randint(2, (2, n)).double() * 2 - 1 for n in (2, 3)]
+    signs = [torch.randint(2, (2, n), dtype=torch.int8) * 2 - 1 for n in (2, 3)]
 
     def flipped(x, weight, bias, *parts):
         s, r = Flipped(*parts[:2], signs[0]), Flipped(*parts[2:], signs[1])
@@ -66,6 +68,7 @@ def test_gradients_of_the_linear_operation_with_flipped_noise(members):
     check(flipped, uniform(4, 2, 2), uniform(3, 2), None, *parts)
 
 
+@pytest.mark.usefixtures("_each_way")
 @pytest.mark.parametrize("operation", [scaled_conv, folded_conv])
 @pytest.mark.parametrize("bias", [True, False], ids=["bias", "no_bias"])
 @pytest.mark.parametrize("sides", [("s", "r"), ("s",), ("r",)], ids="".join)
@@ -80,9 +83,10 @@ def test_gradients_of_the_convolutions(operation, sides, bias):
     check(convolve, uniform(4, 2, 3), uniform(2, 2, 2), uniform(2, 2) if bias else None, s, r, repeated=1e-14)
 
 
+@pytest.mark.usefixtures("_each_way")
 @pytest.mark.parametrize("members", [1, 2])
 def test_gradients_of_the_convolution_with_flipped_noise(members):
-    signs = [torch.randint(2, (2, n)).double() * 2 - 1 for n in (2, 3)]
+    signs = [torch.randint(2, (2, n), dtype=torch.int8) * 2 - 1 for n in (2, 3)]
 
     def flipped(x, weight, bias, *parts):
         s, r = Flipped(*parts[:2], signs[0]), Flipped(*parts[2:], signs[1])
@@ -93,6 +97,7 @@ def test_gradients_of_the_convolution_with_flipped_noise(members):
     check(flipped, uniform(4, 2, 3), uniform(3, 2, 2), None, *parts, repeated=1e-14)
 
 
+@pytest.mark.usefixtures("_each_way")
 def test_gradients_where_an_output_factor_is_zero():
     geometry = Geometry((1,), (0,), (1,), 2)
     r = torch.tensor([[0.0, 1.0], [2.0, 0.0]], dtype=torch.float64, requires_grad=True)
@@ -107,6 +112,7 @@ def test_gradients_where_an_output_factor_is_zero():
 # ------------------------------------------------------------------ backward passes of other kinds
 
 
+@pytest.mark.usefixtures("_each_way")
 @pytest.mark.parametrize("flips", [False, True], ids=["rows", "flipped"])
 @pytest.mark.parametrize("layer", LAYOUTS)
 def test_a_graph_that_is_used_twice(layer, flips):
@@ -123,6 +129,7 @@ def test_a_graph_that_is_used_twice(layer, flips):
             torch.testing.assert_close(parameter.grad, 2 * single[name])
 
 
+@pytest.mark.usefixtures("_each_way")
 @pytest.mark.parametrize("layer", LAYOUTS)
 def test_gradients_of_gradients(layer):
     """A gradient penalty, whose backward pass goes through the backward pass."""
@@ -196,6 +203,7 @@ def test_saved_tensors_kept_elsewhere(layer):
 # ------------------------------------------------------------------ no gradients
 
 
+@pytest.mark.usefixtures("_each_way")
 @pytest.mark.parametrize("mode", [torch.no_grad, torch.inference_mode])
 @pytest.mark.parametrize("layer", LAYERS)
 def test_passes_without_gradients(layer, mode):
@@ -221,6 +229,7 @@ def test_training_after_inference_mode(conv):
         assert assert_fast_is_plain(model, x) == [model.net]
 
 
+@pytest.mark.usefixtures("_each_way")
 def test_a_default_device_of_another_kind():
     """What operations allocate is where their inputs are."""
     for layer in LAYERS:
@@ -263,6 +272,7 @@ CHANGES = {
 }
 
 
+@pytest.mark.usefixtures("_each_way")
 @pytest.mark.parametrize("bias", [True, False], ids=["bias", "no_bias"])
 @pytest.mark.parametrize("change", CHANGES)
 @pytest.mark.parametrize("layer", LAYERS)

@@ -18,7 +18,8 @@ from fast_oracle import (
 )
 from torch import nn
 
-from slimbayes.layers import Rank1Conv2d, Rank1Linear, scaled_conv, scaled_linear
+from compiled_kernels import without_kernels
+from slimbayes.layers import Rank1Conv2d, Rank1Linear, scaled_linear, torch_passes
 from slimbayes.layers.conv import _Rank1Conv
 from slimbayes.layers.scratch import scratch
 
@@ -32,6 +33,7 @@ def case(layer, dtype=torch.float32, batch=6, needs_gradient=True, bias=True, **
     return model, torch.randn(batch, *shape, dtype=dtype, requires_grad=needs_gradient)
 
 
+@pytest.mark.usefixtures("_each_way")
 @pytest.mark.parametrize("dtype", DTYPES, ids=str)
 @pytest.mark.parametrize("how", PASSES)
 @pytest.mark.parametrize("layer", LAYERS)
@@ -43,6 +45,7 @@ def test_each_kind_of_noise(layer, how, dtype):
             assert assert_fast_is_plain(model, x, **arguments) == [model.net]
 
 
+@pytest.mark.usefixtures("_each_way")
 @pytest.mark.parametrize("layer", LAYERS)
 def test_biases_and_what_needs_no_gradient(layer):
     biases = ({"bias": True}, {"bias": False}, {"bias": True, "member_bias": False})
@@ -53,6 +56,7 @@ def test_biases_and_what_needs_no_gradient(layer):
                 assert assert_fast_is_plain(model, x, **arguments) == [model.net]
 
 
+@pytest.mark.usefixtures("_each_way")
 @pytest.mark.parametrize("layer", LAYERS)
 def test_many_rows_in_front_of_a_network(layer):
     for bias, freeze, factors in ((True, False, "both"), (False, True, "both"), (False, False, "input")):
@@ -75,19 +79,26 @@ def test_few_outputs_of_many_rows(layer, monkeypatch):
             assert taken
 
 
-def test_a_large_weight_in_front_of_a_network_block_by_block(monkeypatch):
-    monkeypatch.setattr(scaled_linear, "FEWER_OUTPUTS", 1000)
-    for elements in (11, 2**18):  # two of the seven outputs at a time, and all
-        monkeypatch.setattr(scaled_linear, "CACHED_ELEMENTS", elements)
-        model, x = case("linear", torch.float64, 50, needs_gradient=False)
-        assert assert_fast_is_plain(model, x, samples=0) == [model.net]
+@pytest.mark.usefixtures("_each_way")
+@pytest.mark.parametrize("layer", ["linear", "linear_3d"])
+def test_factors_in_front_of_a_network_from_the_gradient_of_their_weights(layer, monkeypatch):
+    taken = []
+    plain = scaled_linear._by_weight
+    monkeypatch.setattr(scaled_linear, "_by_weight", lambda *args: taken.append(layer) or plain(*args))
+    for dtype, bias, freeze, factors in product(DTYPES, (True, False), (True, False), ("both", "input")):
+        model, x = case(layer, dtype, 50, needs_gradient=False, bias=bias, freeze_base=freeze, factors=factors)
+        for arguments in ({"samples": 0}, {"noise": "shared", "samples": 2}):
+            taken.clear()
+            assert assert_fast_is_plain(model, x, **arguments) == [model.net]
+            assert taken
 
 
 @pytest.mark.parametrize("rows", [1, 3, 100])
 def test_convolutions_some_rows_at_a_time(rows, monkeypatch):
     model, x = case("conv2d", torch.float64, 7)
     monkeypatch.setattr(torch_passes, "CACHED_ELEMENTS", rows * 6 * 7 * 6)
-    assert assert_fast_is_plain(model, x) == [model.net]
+    with without_kernels():
+        assert assert_fast_is_plain(model, x) == [model.net]
 
 
 @pytest.mark.parametrize("family", ["cauchy", "student_t", "log_normal", "delta"])
@@ -112,6 +123,7 @@ def test_paddings_of_other_kinds_take_the_plain_path(padding):
     assert assert_fast_is_plain(model, torch.randn(6, 4, 7, 6, requires_grad=True)) == []
 
 
+@pytest.mark.usefixtures("_each_way")
 @pytest.mark.parametrize("how", PASSES)
 @pytest.mark.parametrize("bias", [False, True], ids=["no_bias", "bias"])
 def test_channels_last(how, bias):
@@ -157,6 +169,7 @@ def test_many_rows_of_a_shared_draw_are_folded():
         assert not model.net._should_fold(x.repeat(2, 1, 1, 1), torch.ones(2, 4), torch.ones(2, 6))
 
 
+@pytest.mark.usefixtures("_each_way")
 @pytest.mark.parametrize("value", [0.0, 1e-30, 1e-13, 1e-11, 1e-6])
 @pytest.mark.parametrize("layer", ["linear", "conv2d", "conv2d_geometry"])
 def test_factors_that_are_zero_or_tiny(layer, value):
@@ -168,6 +181,7 @@ def test_factors_that_are_zero_or_tiny(layer, value):
         assert_fast_is_plain(model, x, noise="shared")
 
 
+@pytest.mark.usefixtures("_each_way")
 def test_one_row_and_one_channel():
     for net, shape in ((nn.Linear(1, 1), (1,)), (nn.Conv2d(1, 1, 1), (1, 1, 1)), (nn.Conv2d(1, 1, 3), (1, 3, 3))):
         for batch, flips in product((1, 2), (True, False)):
@@ -207,6 +221,7 @@ class Laid(nn.Module):
         return self.lay(x)
 
 
+@pytest.mark.usefixtures("_each_way")
 @pytest.mark.parametrize("grad", ["expanded", "transposed"])
 @pytest.mark.parametrize("layer", LAYERS)
 def test_layouts_of_gradients(layer, grad):
@@ -263,6 +278,7 @@ class Twice(nn.Module):
         return self.last(self.again(self.again(self.first(x)).tanh()).tanh())
 
 
+@pytest.mark.usefixtures("_each_way")
 @pytest.mark.parametrize("how", PASSES)
 @pytest.mark.parametrize("conv", [False, True], ids=["linear", "conv"])
 def test_layers_that_share_scratch_memory(conv, how):

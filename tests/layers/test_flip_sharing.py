@@ -17,8 +17,8 @@ def test_the_rows_of_a_draw_divide_those_of_a_member_and_sample():
         share = rows_of_a_draw(rows)
         assert rows % share == 0
         assert share > 1 or rows == 1
-        few = [n for n in range(1, 17) if rows % n == 0 and n >= min(16, rows) / 2]
-        assert share == max(few) if few else share > 16
+        few = [n for n in range(1, 33) if rows % n == 0 and n >= min(32, rows) / 2]
+        assert share == max(few) if few else share > 32
 
 
 @pytest.mark.parametrize("batch", [2, 3, 5, 8, 12, 17, 20, 32])

@@ -10,7 +10,8 @@ from torch import nn
 
 import slimbayes as sb
 from slimbayes.layers import flips
-from slimbayes.layers.factor import Factor, FactorOptions, draw_together
+from slimbayes.layers.factor import Factor, FactorOptions
+from slimbayes.layers.factor_group import FactorGroup
 from slimbayes.layers.flips import Flipped, flip, normal_for_rows, random_signs
 from slimbayes.sampling import Sampling
 
@@ -147,7 +148,8 @@ def test_factors_drawn_together_have_their_own_laws():
     factors = [factor_of(), factor_of(channels=2)]
     rows = MEMBERS * DRAWS * SHARE
     with torch.no_grad():
-        drawn = [[part.values() for part in draw_together(factors, rows, None)] for _ in range(PASSES)]
+        group = FactorGroup(factors)
+        drawn = [[part.values() for part in group.draw_for_rows(rows, Sampling())] for _ in range(PASSES)]
         both = [torch.stack(of_factor) for of_factor in zip(*drawn, strict=True)]
         z = [
             (values - factor.loc.repeat_interleave(rows // MEMBERS, 0))

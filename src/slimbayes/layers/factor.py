@@ -1,7 +1,6 @@
 """The random vectors r and s of section 3.1: K variational posteriors with their prior and KL."""
 
 import math
-from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from typing import Any, ClassVar, Self
 
@@ -12,13 +11,12 @@ from torch import distributions as td
 from slimbayes._checks import check_choice, check_count, check_number
 from slimbayes.divergence import kl_divergence
 from slimbayes.families import FAMILIES, Cauchy, Family, Normal, StudentT, get_family
-from slimbayes.layers.flips import Flipped, random_signs, rows_of_a_draw, sharing
+from slimbayes.layers.flips import Flipped
 from slimbayes.layers.row_factor import RowFactor
-from slimbayes.layers.scaled_noise import scaled_noise
 from slimbayes.priors import Prior, inverse_softplus, softplus_scale
 from slimbayes.sampling import Sampling
 
-__all__ = ["Factor", "FactorOptions", "alike", "draw_together", "flip_together", "hold_together"]
+__all__ = ["Factor", "FactorOptions"]
 
 FACTORS = ("both", "input", "output")
 INITS = ("normal", "sign", "ones")
@@ -274,10 +272,14 @@ class Factor(RowFactor, nn.Module):
 
     def flips(self, rows: int) -> bool:
         """Tell whether ``rows`` rows are to share draws of this factor alone, see ``layers.flips``."""
-        return self.kind is not None and flip_together([self], rows)
+        from slimbayes.layers.factor_group import FactorGroup
+
+        return self.kind is not None and FactorGroup([self]).flips(rows, self.sampling)
 
     def _draw_for_rows(self, rows: int, generator: Generator | None) -> Tensor | Flipped:
-        return draw_together([self], rows, generator)[0] if self.flips(rows) else self._draw(rows, generator)
+        from slimbayes.layers.factor_group import FactorGroup
+
+        return FactorGroup([self]).draw_for_rows(rows, self.sampling)[0] if self.flips(rows) else self._draw(rows, generator)
 
     def _clipped(self, values: Tensor) -> Tensor:
         return values if self.clip is None else values.clamp(-self.clip, self.clip)
@@ -297,48 +299,3 @@ class Factor(RowFactor, nn.Module):
     def extra_repr(self) -> str:
         """Show the law and the shape."""
         return f"{self.family.name}, {tuple(self.loc.shape)}"
-
-
-def alike(factors: list[Factor]) -> list[list[Factor]]:
-    """Return factors that can be drawn together, by ``kind``; those that must be drawn alone are left out."""
-    groups: dict[Any, list[Factor]] = {}
-    for factor in factors:
-        if (kind := factor.kind) is not None:
-            groups.setdefault(kind, []).append(factor)
-    return list(groups.values())
-
-
-def flip_together(factors: list[Factor], rows: int) -> bool:
-    """Tell whether ``rows`` rows are to share draws of factors that are alike: whether that saves many numbers."""
-    locs = [factor.loc for factor in factors]
-    return sharing(rows, sum(loc.shape[1] for loc in locs), locs[0].shape[0], locs[0], factors[0].sampling) > 1
-
-
-def draw_together(factors: list[Factor], rows: int, generator: Generator | None) -> list[Flipped]:
-    """Draw for the rows of several factors that are alike and ``flip_together``, with few calls for all of them.
-
-    Args:
-        factors: Alike by ``kind``.
-        rows: Number of rows.
-        generator: Source of randomness.
-    """
-    first = factors[0]
-    widths = [factor.loc.shape[1] for factor in factors]
-    share = rows_of_a_draw(rows // (first.members * first.sampling.samples))
-    deviations = _deviations(factors, rows // (first.members * share), generator)
-    signs = random_signs((share, sum(widths)), deviations[0], generator).split(widths, 1)
-    return [Flipped(factor.loc, *drawn) for factor, *drawn in zip(factors, deviations, signs, strict=True)]
-
-
-def hold_together(factors: list[Factor], generator: Generator | None) -> tuple[Tensor, ...]:
-    """Return a draw of each of several factors that are alike, ``(members, channels)``, with few calls for all."""
-    return _deviations(factors, 1, generator, [factor.loc for factor in factors])
-
-
-def _deviations(
-    factors: list[Factor], draws: int, generator: Generator | None, locs: Sequence[Tensor] = ()
-) -> tuple[Tensor, ...]:
-    """Return scale * noise of each factor, ``(members * draws, channels)``, with ``locs`` added to it."""
-    rhos = [factor.rho for factor in factors if factor.rho is not None]
-    shape = (rhos[0].shape[0], draws, sum(rho.shape[1] for rho in rhos))
-    return scaled_noise(factors[0].family.noise(shape, rhos[0], generator), rhos, locs)

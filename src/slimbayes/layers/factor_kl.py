@@ -65,7 +65,7 @@ def divergences(modules: Iterable[nn.Module]) -> Iterator[tuple[Tensor, int]]:
     for module in modules:
         kind = type(module)
         if kind is Factor:
-            family, prior, loc = module.family, module.prior, module.loc
+            family, prior, loc = module.family, module._modules["prior"], module._parameters["loc"]
             law = type(family)
             if law is type(prior.family) and prior.rho is None:
                 if law is DeltaFamily:
@@ -80,7 +80,7 @@ def divergences(modules: Iterable[nn.Module]) -> Iterator[tuple[Tensor, int]]:
         elif kind is Prior and (penalty := module.penalty()) is not None:
             yield penalty, 1
     for key, factors in alike.items():
-        parameters = [factor.loc for factor in factors] + [factor.rho for factor in factors]
+        parameters = [factor._parameters[name] for name in ("loc", "rho") for factor in factors]
         yield _KL.apply(factors[0].family, factors[0].prior, *parameters), key[3]
 
 

@@ -20,6 +20,7 @@ __all__ = [
     "parts_of",
     "random_signs",
     "rows_of_a_draw",
+    "sign_bytes",
     "sharing",
     "side_of",
 ]
@@ -43,7 +44,7 @@ class Flipped:
     Attributes:
         loc: ``(members, channels)``.
         deviation: d, ``(draws, channels)``, the draws of a member together.
-        signs: b, ``(rows of a draw, channels)``.
+        signs: b, ``(rows of a draw, channels)``, in ``int8``.
 
     Example:
         >>> flipped = flip(torch.zeros(2, 3), torch.tensor([[1.0, 2, 3], [4, 5, 6]]), rows=4)
@@ -72,9 +73,10 @@ class Flipped:
         members, channels = self.loc.shape
         each = len(self.deviation) // members
         loc, deviation = self.loc.view(members, 1, 1, channels), self.deviation.view(members, each, 1, channels)
+        signs = self.signs.to(loc.dtype)
         if out is None:
-            return torch.addcmul(loc, deviation, self.signs).view(-1, channels)
-        torch.addcmul(loc, deviation, self.signs, out=out.view(members, each, *self.signs.shape))
+            return torch.addcmul(loc, deviation, signs).view(-1, channels)
+        torch.addcmul(loc, deviation, signs, out=out.view(members, each, *signs.shape))
         return out
 
     def gradients(self, slopes: Tensor) -> tuple[Tensor, Tensor]:
@@ -105,7 +107,7 @@ def side_of(first: Tensor | None, deviation: Tensor | None, signs: Tensor | None
 
 def flip(loc: Tensor, deviation: Tensor, rows: int, generator: Generator | None = None) -> Flipped:
     """Draw signs for ``rows`` rows, see ``Flipped``."""
-    return Flipped(loc, deviation, random_signs((rows // deviation.shape[0], loc.shape[1]), loc, generator))
+    return Flipped(loc, deviation, sign_bytes((rows // deviation.shape[0], loc.shape[1]), generator))
 
 
 def random_signs(shape: tuple[int, ...], like: Tensor, generator: Generator | None = None) -> Tensor:
@@ -115,23 +117,29 @@ def random_signs(shape: tuple[int, ...], like: Tensor, generator: Generator | No
         >>> sorted(set(random_signs((100,), torch.ones(1)).tolist()))
         [-1.0, 1.0]
     """
-    options: dict[str, Any] = {} if generator is None else {"generator": generator}
     dtype = like.dtype if like.is_floating_point() else torch.get_default_dtype()
     if type(like) in (Tensor, nn.Parameter) and like.device.type == "cpu" and not plain_operations_wanted():
-        return _signs_of_bits(shape, dtype, options)
+        return sign_bytes(shape, generator).to(dtype)
+    options: dict[str, Any] = {} if generator is None else {"generator": generator}
     return torch.randint(2, shape, device=like.device, dtype=dtype, **options).mul_(2).sub_(1)
 
 
-def _signs_of_bits(shape: tuple[int, ...], dtype: torch.dtype, options: dict[str, Any]) -> Tensor:
-    """Return random bits as signs: 64 to a random number, where ``randint`` makes a number for each."""
+def sign_bytes(shape: tuple[int, ...], generator: Generator | None = None) -> Tensor:
+    """Return +1 and -1 with equal probability as ``int8`` on the CPU: 64 of a random number.
+
+    Example:
+        >>> sign_bytes((2, 3)).abs()
+        tensor([[1, 1, 1],
+                [1, 1, 1]], dtype=torch.int8)
+    """
     size = math.prod(shape)
-    words = torch.empty(-(-size // 64), dtype=torch.int64, device="cpu").random_(-(2**63), None, **options)
-    if (run := kernel("signs", dtype)) is not None and type(words) is Tensor:
-        signs = torch.empty(shape, dtype=dtype, device="cpu")
+    words = torch.empty(-(-size // 64), dtype=torch.int64, device="cpu").random_(-(2**63), None, generator=generator)
+    if (run := kernel("signs", torch.int8)) is not None and type(words) is Tensor:
+        signs = torch.empty(shape, dtype=torch.int8, device="cpu")
         run(words.data_ptr(), signs.data_ptr(), size)
         return signs
     bits = words.view(torch.uint8).unsqueeze(1).bitwise_right_shift(torch.arange(8, dtype=torch.uint8)).bitwise_and_(1)
-    return bits.flatten()[:size].view(shape).to(dtype).mul_(2).sub_(1)
+    return bits.flatten()[:size].view(shape).to(torch.int8).mul_(2).sub_(1)
 
 
 def normal_for_rows(rows: int, channels: int, like: Tensor, sampling: Sampling) -> Tensor:

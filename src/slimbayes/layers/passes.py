@@ -96,26 +96,33 @@ def _address(x: Tensor | None) -> int | None:
     return None if x is None else x.data_ptr()
 
 
-def weight_back(own: Tensor, weight: Tensor, s: Tensor, total: Tensor, sums: Tensor, first: bool) -> bool:
-    r"""Add :math:`N \circ s` to ``total`` (write it, if ``first``) and :math:`\sum_o W_o \circ N_o` to ``sums``.
+def weight_back(
+    own: Tensor, weight: Tensor, s: Tensor, r: Tensor | None, total: Tensor, of_s: Tensor, of_r: Tensor | None, first: bool
+) -> None:
+    r"""Take the gradients of one group of rows from N, that of a weight without factors; with :math:`T = W \circ N`.
 
     Args:
         own: N, ``(out, in)``.
         weight: W.
         s: ``(in,)``.
-        total: ``(out, in)``.
-        sums: ``(in,)``.
-        first: Whether nothing has been written yet.
+        r: ``(out,)``; None for ones.
+        total: Gets :math:`N \circ r s^\top` added to it, or if ``first`` written over it.
+        of_s: Gets :math:`T^\top r` added to it.
+        of_r: Gets :math:`T s`; None if there is no r.
+        first: Whether nothing is in ``total`` yet.
 
-    Returns:
-        Whether it was done: False where there is no kernel, and the caller has other ways.
+    Example:
+        >>> own, weight = torch.tensor([[1.0, 2]]), torch.tensor([[3.0, 4]])
+        >>> total, of_s, of_r = torch.empty(1, 2), torch.zeros(2), torch.empty(1)
+        >>> weight_back(own, weight, torch.tensor([1.0, 10]), torch.tensor([2.0]), total, of_s, of_r, first=True)
+        >>> total, of_s, of_r
+        (tensor([[ 2., 40.]]), tensor([ 6., 16.]), tensor([83.]))
     """
     run = kernel("weight_back", own.dtype)
-    if run is None or not all(one.is_contiguous() for one in (own, weight, s, total, sums)):
-        return False
-    pointers = [one.data_ptr() for one in (own, weight, s, total, sums)]
-    run(*pointers, *own.shape, first)
-    return True
+    everything = (own, weight, s, r, total, of_s, of_r)
+    if run is None or not all(one is None or one.is_contiguous() for one in everything):
+        return torch_passes.weight_back(*everything, first)
+    return run(*map(_address, everything), *own.shape, first)
 
 
 def _kernel(name: str, x: Tensor, side: Tensor | Flipped) -> Any:

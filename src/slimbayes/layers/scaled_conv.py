@@ -185,7 +185,7 @@ def _by_weight(
     scales = s
     if isinstance(s, Flipped):
         draws = s.deviation.shape[0]
-        x = torch.cat([x, _scaled(x, s.signs.repeat(draws, 1))], 1)
+        x = torch.cat([x, _scaled(x, s.signs.to(x.dtype).repeat(draws, 1))], 1)
         weight = torch.cat([weight, weight], 1)
         scales = torch.cat([s.loc.repeat_interleave(draws // len(s.loc), 0), s.deviation], 1)
     assert isinstance(scales, Tensor)

@@ -15,10 +15,6 @@ __all__ = ["scaled_linear"]
 
 #: From so many rows of a group on, the gradient of an input factor comes cheaper from the weight's.
 LEAST_ROWS_BY_WEIGHT = 48
-#: Where a group has so many times fewer outputs than rows, everything about its weight is cheap.
-FEWER_OUTPUTS = 4
-#: As many of a weight's fit into a core's cache together with what they are made of.
-CACHED_ELEMENTS = 2**18
 
 
 def scaled_linear(x: Tensor, weight: Tensor, bias: Tensor | None, s: Side, r: Side) -> Tensor:
@@ -40,13 +36,15 @@ def scaled_linear(x: Tensor, weight: Tensor, bias: Tensor | None, s: Side, r: Si
         tensor([ 3.,  3., 70., 70.])
     """
     if not torch.is_grad_enabled():
-        return _forward(x, weight, bias, s, r)[0]
+        return _forward(x, weight, bias, s, r, keep=False)[0]
     y: Tensor = _ScaledLinear.apply(x, weight, bias, *parts_of(s), *parts_of(r))
     return y
 
 
-def _forward(x: Tensor, weight: Tensor, bias: Tensor | None, s: Side, r: Side) -> tuple[Tensor, Tensor | None]:
-    """Return the output and, if it has another factor behind it, the product of the scaled input and the weight."""
+def _forward(
+    x: Tensor, weight: Tensor, bias: Tensor | None, s: Side, r: Side, keep: bool
+) -> tuple[Tensor, Tensor | None]:
+    """Return the output and, to ``keep``, the product of the scaled input and the weight behind which r stands."""
     z = places = x.reshape(-1, x.shape[-1])
     # The output is no view of anything, or nobody could change it in place.
     y = x.new_empty((*x.shape[:-1], weight.shape[0]))
@@ -54,9 +52,9 @@ def _forward(x: Tensor, weight: Tensor, bias: Tensor | None, s: Side, r: Side) -
     if s is not None:
         z = scale(places, s, None, scratch("input", places))
     if r is not None:
-        product = z @ weight.T
+        product = torch.mm(z, weight.T, out=None if keep else outputs)
         scale(product, r, bias, outputs)
-        return y, product
+        return y, product if keep else None
     torch.mm(z, weight.T, out=outputs)
     if bias is not None:
         outputs.view(bias.shape[0], -1, outputs.shape[1]).add_(bias.unsqueeze(1))
@@ -79,9 +77,12 @@ def _by_group(x: Tensor, values: Tensor) -> Tensor:
 class _ScaledLinear(torch.autograd.Function):
     @staticmethod
     def forward(ctx: Any, x: Tensor, weight: Tensor, bias: Tensor | None, *parts: Tensor | None) -> Tensor:
-        y, product = _forward(x, weight, bias, side_of(*parts[:3]), side_of(*parts[3:]))
+        s, r = side_of(*parts[:3]), side_of(*parts[3:])
+        needs_x, *_ = ctx.needs_input_grad
+        ctx.by_weight = not needs_x and any(ctx.needs_input_grad[3:]) and _cheaper_by_weight(x, s, r)
         trained = any(ctx.needs_input_grad[6:])
-        ctx.save_for_backward(x, weight, bias, product if trained else None, *parts)
+        y, product = _forward(x, weight, bias, s, r, keep=trained and not ctx.by_weight)
+        ctx.save_for_backward(x, weight, bias, product, *parts)
         return y
 
     @staticmethod
@@ -96,71 +97,53 @@ class _ScaledLinear(torch.autograd.Function):
         biases = bias.shape[0] if needs_bias else 0
         of_x: Tensor | None = None
         of_weight: Tensor | None = None
-        of_s, of_bias = NOTHING, None
-        if r is None:
-            of_r = NOTHING
-            of_bias = grad.view(biases, -1, grad.shape[1]).sum(1) if biases else None
-        else:
+        of_s, of_r = NOTHING, NOTHING
+        of_bias = grad.view(biases, -1, grad.shape[1]).sum(1) if biases and (r is None or ctx.by_weight) else None
+        if ctx.by_weight:
+            of_weight, *of_sides = _by_weight(grad, places, weight, s, r)
+            of_s, of_r = ((of_side, None, None) for of_side in of_sides)
+            return None, of_weight if needs_weight else None, of_bias, *of_s, *of_r
+        if r is not None:
             before = scratch("output", grad)
             of_r, of_bias = scale_back(grad, product, r, of_factor=before, sums=needs_r, biases=biases)
             grad = before
-        if needs_s and isinstance(s, Tensor) and (by_weight := _cheaper_by_weight(places, weight, s, needs_x)):
-            of_weight, of_groups = by_weight(grad, places, weight, s)
-            if needs_x:
-                of_x = grad @ weight
-                scale(of_x, s, None, of_x)
-            of_s = (of_groups, None, None)
-        else:
-            if needs_x or needs_s:
-                of_x = grad @ weight
-            z = places
-            if s is not None:
-                z = scratch("input", places)
-                if of_x is None:
-                    scale(places, s, None, z)
-                else:
-                    of_s = scale_back(of_x, places, s, of_x if needs_x else None, z, sums=needs_s).side
-            if needs_weight:
-                of_weight = grad.T @ z
+        if needs_x or needs_s:
+            of_x = grad @ weight
+        z = places
+        if s is not None:
+            z = scratch("input", places)
+            if of_x is None:
+                scale(places, s, None, z)
+            else:
+                of_s = scale_back(of_x, places, s, of_x if needs_x else None, z, sums=needs_s).side
+        if needs_weight:
+            of_weight = grad.T @ z
         of_x = of_x.view(x.shape) if needs_x and of_x is not None else None
         return of_x, of_weight if needs_weight else None, of_bias, *of_s, *of_r
 
 
-def _cheaper_by_weight(places: Tensor, weight: Tensor, s: Tensor, needs_x: bool) -> Any:
-    """Return what takes the gradient of s from the weight's, or None where it comes cheaper from that of x."""
-    groups, rows = s.shape[0], places.shape[0]
-    if groups * weight.shape[0] * FEWER_OUTPUTS <= rows:
-        return _by_small_weights
-    return _by_weight if not needs_x and rows >= LEAST_ROWS_BY_WEIGHT * groups else None
+def _cheaper_by_weight(x: Tensor, s: Side, r: Side) -> bool:
+    """Tell whether groups are large enough to take the gradients of their factors from those of their weights."""
+    if not isinstance(s, Tensor) or not (r is None or (isinstance(r, Tensor) and len(r) == len(s))):
+        return False
+    return x.numel() // x.shape[-1] >= LEAST_ROWS_BY_WEIGHT * len(s)
 
 
-def _by_small_weights(grad: Tensor, places: Tensor, weight: Tensor, s: Tensor) -> tuple[Tensor, Tensor]:
-    """Return what ``_by_weight`` does, for all groups at once: no pass over x, for a layer of few outputs."""
-    groups = s.shape[0]
-    own = torch.bmm(grad.view(groups, -1, grad.shape[1]).mT, places.view(groups, -1, places.shape[1]))
-    return (own * s.unsqueeze(1)).sum(0), (own * weight).sum(1)
+def _by_weight(
+    grad: Tensor, places: Tensor, weight: Tensor, s: Tensor, r: Tensor | None
+) -> tuple[Tensor, Tensor, Tensor | None]:
+    r"""Return the gradients of the weight, s and r where x needs none: a product fewer, for the layer in front.
 
-
-def _by_weight(grad: Tensor, places: Tensor, weight: Tensor, s: Tensor) -> tuple[Tensor, Tensor]:
-    r"""Return the gradients of the weight and of s where x needs none: a product fewer, for the layer in front.
-
-    With :math:`N_k = g_k^\top x_k` over the rows of group k: :math:`\partial W = \sum_k N_k \circ s_k` and
-    :math:`\partial s_k = \sum_o W_o \circ N_{ko}`. Some outputs at a time, which stay in the processor's cache from one
-    operation to the next.
+    With :math:`N_k = g_k^\top x_k` over the rows of group k: :math:`\partial W = \sum_k N_k \circ r_k s_k^\top`,
+    :math:`\partial s_k = (W \circ N_k)^\top r_k` and :math:`\partial r_k = (W \circ N_k) s_k`.
     """
-    groups, (outputs, inputs) = len(s), weight.shape
-    step = max(1, CACHED_ELEMENTS // inputs)
     of_weight, of_s = torch.empty_like(weight), torch.zeros_like(s)
-    hands = list(zip(s.unbind(), of_s.unbind(), places.chunk(groups), strict=True))
-    for some, total, slopes in zip(weight.split(step), of_weight.split(step), grad.split(step, 1), strict=True):
-        own = scratch("weight", some)
-        for i, ((values, of_values, rows), mine) in enumerate(zip(hands, slopes.chunk(groups), strict=True)):
-            torch.mm(mine.T, rows, out=own)
-            if weight_back(own, some, values, total, of_values, first=i == 0):
-                continue
-            of_values += (own * some).sum(0)
-            if i:
-                total.addcmul_(own, values)
-            else:
-                torch.mul(own, values, out=total)
-    return of_weight, of_s
+    of_r = None if r is None else torch.empty_like(r)
+    own = scratch("weight", weight)
+    nothing = (None,) * len(s)
+    sides = zip(s, nothing if r is None else r, of_s, nothing if of_r is None else of_r, strict=True)
+    groups = zip(grad.chunk(len(s)), places.chunk(len(s)), sides, strict=True)
+    for i, (slopes, rows, (before, behind, of_before, of_behind)) in enumerate(groups):
+        torch.mm(slopes.T, rows, out=own)
+        weight_back(own, weight, before, behind, of_weight, of_before, of_behind, first=i == 0)
+    return of_weight, of_s, of_r

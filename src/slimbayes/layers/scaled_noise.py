@@ -49,7 +49,8 @@ def scaled_noise(noise: Tensor, rhos: Sequence[Tensor], locs: Sequence[Tensor] =
     """
     dtype = noise.dtype
     compiled = kernel("deviations", dtype) is not None and not plain_operations_wanted() and type(noise) is Tensor
-    if not compiled or not all(x.is_cpu and x.dtype is dtype and x.is_contiguous() for x in (noise, *rhos, *locs)):
+    known = compiled and noise.is_cpu and noise.is_contiguous()
+    if not known or not all(x.is_cpu and x.dtype is dtype and x.is_contiguous() for x in (*rhos, *locs)):
         return _plain(noise, len(rhos), *rhos, *locs)
     scaled: tuple[Tensor, ...] = _ScaledNoise.apply(noise, len(rhos), *rhos, *locs)
     return scaled

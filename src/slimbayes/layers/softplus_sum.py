@@ -7,7 +7,10 @@ import torch
 from torch import Tensor
 from torch.nn.functional import softplus
 
-__all__ = ["softplus_pair_sum"]
+__all__ = ["PRECISION", "softplus_pair_sum"]
+
+#: Relative to the largest term, by the type of the result.
+PRECISION = {torch.float32: 1e-8, torch.float64: 1e-11}
 
 
 def softplus_pair_sum(a_and_b: Tensor, m: int) -> tuple[Tensor, Tensor] | None:
@@ -43,7 +46,7 @@ def softplus_pair_sum(a_and_b: Tensor, m: int) -> tuple[Tensor, Tensor] | None:
     low_a, high_a, low_b, high_b = torch.stack([*a.aminmax(), *b.aminmax()]).tolist()
     centre_a, centre_b = (low_a + high_a) / 2, (low_b + high_b) / 2
     half = max(high_a - low_a, high_b - low_b, 1e-6) / 2
-    count = _nodes_needed(half, 1e-11 if a_and_b.dtype == torch.float64 else 1e-8)
+    count = _nodes_needed(half, PRECISION.get(a_and_b.dtype, 1e-8))
     if count is None or 8 * (m + n) * count > m * n:
         return None
     degrees, to_nodes, pairs = _chebyshev(count, a_and_b.device)

@@ -1,12 +1,14 @@
 """The sums over the entries of a weight that a KL is made of, as one operation that makes its gradients on the way."""
 
+import math
 from typing import Any
 
 import torch
 from torch import Tensor
 
 from slimbayes.layers.own_gradients import gradients_by_autograd, plain_operations_wanted
-from slimbayes.layers.softplus_sum import softplus_pair_sum
+from slimbayes.layers.softplus_sum import PRECISION, softplus_pair_sum
+from slimbayes.native import kernel
 
 __all__ = ["weighted_sum"]
 
@@ -80,6 +82,8 @@ def _of_tied(by_log: float, by_square: float, log_u: Tensor, log_v: Tensor) -> t
 
     The logarithms of two terms are summed in linear time (``softplus_pair_sum``), those of more block by block.
     """
+    if log_u.shape[1] == 2 and (found := _of_two(by_log, by_square, log_u, log_v)) is not None:
+        return found
     u, v = log_u.exp(), log_v.exp()
     total, of_u, of_v = _log_sum(log_u, log_v, u, v)
     gram_u, gram_v = u.T @ u, v.T @ v
@@ -87,6 +91,18 @@ def _of_tied(by_log: float, by_square: float, log_u: Tensor, log_v: Tensor) -> t
     of_u.mul_(by_log).addcmul_(u @ gram_v, u, value=2 * by_square)
     of_v.mul_(by_log).addcmul_(v @ gram_u, v, value=2 * by_square)
     return total, of_u, of_v
+
+
+def _of_two(by_log: float, by_square: float, log_u: Tensor, log_v: Tensor) -> tuple[Tensor, ...] | None:
+    """Return what ``_of_tied`` does for k = 2 from a compiled kernel; None where there is none, or it is no use."""
+    run = kernel("tied_sum", log_u.dtype)
+    if run is None or not all(x.is_cpu and x.is_contiguous() and x.dtype is log_u.dtype for x in (log_u, log_v)):
+        return None
+    of_u, of_v = torch.empty_like(log_u), torch.empty_like(log_v)
+    weights = (by_log, by_square, PRECISION[log_u.dtype])
+    sizes = (len(log_u), len(log_v))
+    total = run(log_u.data_ptr(), log_v.data_ptr(), *sizes, *weights, of_u.data_ptr(), of_v.data_ptr())
+    return None if math.isnan(total) else (log_u.new_tensor(total), of_u, of_v)
 
 
 def _log_sum(log_u: Tensor, log_v: Tensor, u: Tensor, v: Tensor) -> tuple[Tensor, Tensor, Tensor]:

@@ -8,7 +8,7 @@ from torch import Tensor
 from slimbayes.layers.flips import Flipped
 from slimbayes.layers.scratch import scratch
 
-__all__ = ["NOTHING", "SMALLEST_FACTOR", "Slopes", "scale", "scale_back"]
+__all__ = ["NOTHING", "SMALLEST_FACTOR", "Slopes", "scale", "scale_back", "weight_back"]
 
 #: A factor this small could lose digits of what it multiplies.
 SMALLEST_FACTOR = 1e-12
@@ -78,6 +78,21 @@ def scale_back(
     if of_factor is not None:
         torch.mul(_by_group(grad, values), _for_groups(values, grad), out=_by_group(of_factor, values))
     return Slopes(of_side, of_bias)
+
+
+def weight_back(
+    own: Tensor, weight: Tensor, s: Tensor, r: Tensor | None, total: Tensor, of_s: Tensor, of_r: Tensor | None, first: bool
+) -> None:
+    """See ``passes.weight_back``."""
+    products = own * weight
+    if of_r is not None:
+        torch.mv(products, s, out=of_r)
+    of_s += products.sum(0) if r is None else r @ products
+    scaled = own if r is None else own * r.unsqueeze(1)
+    if first:
+        torch.mul(scaled, s, out=total)
+    else:
+        total.addcmul_(scaled, s)
 
 
 def _row_sums(grad: Tensor, factor: Tensor, positions: tuple[int, ...]) -> Tensor:

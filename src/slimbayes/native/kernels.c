@@ -10,10 +10,10 @@
 
 #if defined(__x86_64__) && defined(__gnu_linux__) && defined(__GNUC__) && !defined(__clang__)
 #define CLONES __attribute__((target_clones("arch=x86-64-v4", "arch=x86-64-v3", "default")))
-#define EXPORT CLONES
 #else
-#define EXPORT
+#define CLONES
 #endif
+#define EXPORT CLONES
 #if defined(__GNUC__) && !defined(__clang__)
 #define INDEPENDENT _Pragma("GCC ivdep")
 #elif defined(__clang__)
@@ -43,6 +43,7 @@ const char *slimbayes_source(void) { return SOURCE; }
 #define LOG logf
 #include "passes.inc"
 #include "laws.inc"
+#include "tied.inc"
 #undef REAL
 #undef NAME
 #undef EXP
@@ -54,3 +55,13 @@ const char *slimbayes_source(void) { return SOURCE; }
 #define LOG log
 #include "passes.inc"
 #include "laws.inc"
+#include "tied.inc"
+
+/* Bits as numbers: -1 or 1, from the lowest bit of the first byte on. */
+EXPORT void signs(const unsigned char *bytes, signed char *out, long count) {
+    long whole = count / 8;
+    for (long i = 0; i < whole; i++) {
+        INDEPENDENT for (int j = 0; j < 8; j++) out[8 * i + j] = (signed char)((bytes[i] >> j & 1) * 2 - 1);
+    }
+    for (long k = 8 * whole; k < count; k++) out[k] = (signed char)((bytes[whole] >> (k - 8 * whole) & 1) * 2 - 1);
+}

@@ -14,7 +14,7 @@ __all__ = ["SOURCES", "addresses", "integers", "kernel", "source_hash", "status"
 
 FOLDER = Path(__file__).parent
 #: What the library is compiled from.
-SOURCES = ("kernels.c", "passes.inc", "laws.inc")
+SOURCES = ("kernels.c", "passes.inc", "laws.inc", "tied.inc")
 #: Set to 1, this leaves the library alone.
 SWITCH = "SLIMBAYES_NO_NATIVE"
 
@@ -24,11 +24,11 @@ SIDE = (POINTER, POINTER, INTEGER, POINTER, *[INTEGER] * 6)
 KERNELS: dict[str, tuple[tuple[Any, ...], Any]] = {
     "scale": ((POINTER, *SIDE, POINTER, INTEGER, POINTER), None),
     "scale_back": ((POINTER, POINTER, *SIDE, *[POINTER] * 5, INTEGER, REAL), INTEGER),
-    "weight_back": ((*[POINTER] * 5, INTEGER, INTEGER, ctypes.c_int), None),
+    "weight_back": ((*[POINTER] * 7, INTEGER, INTEGER, ctypes.c_int), None),
     "deviations": ((*[POINTER] * 4, *[INTEGER] * 3, POINTER, POINTER), None),
     "deviations_back": ((*[POINTER] * 6, *[INTEGER] * 3), None),
     "normal_kl": ((*[POINTER] * 3, INTEGER, REAL, REAL, POINTER, POINTER), REAL),
-    "signs": ((POINTER, POINTER, INTEGER), None),
+    "tied_sum": ((POINTER, POINTER, INTEGER, INTEGER, *[REAL] * 3, POINTER, POINTER), REAL),
 }
 TYPES = {torch.float32: "float", torch.float64: "double"}
 
@@ -54,7 +54,8 @@ def _library() -> tuple[dict[tuple[str, torch.dtype], Any], str]:
         return {}, f"not used: {path.name} cannot be loaded ({error})"
     if found != source_hash():
         return {}, f"not used: {path.name} was compiled from other sources; install slimbayes again"
-    kernels = {}
+    library.signs.argtypes, library.signs.restype = (POINTER, POINTER, INTEGER), None
+    kernels = {("signs", torch.int8): library.signs}
     for name, (arguments, result) in KERNELS.items():
         for dtype, suffix in TYPES.items():
             function = getattr(library, f"{name}_{suffix}")
