@@ -36,14 +36,14 @@ def test_as_an_argument_of_the_method():
     assert model.options["noise"] == "independent"
     with torch.no_grad():
         assert magnitudes(model(X)) > 0.9 * ROWS
-        assert magnitudes(model_of()(X)) == ROWS // 16
+        assert magnitudes(model_of()(X)) == ROWS // 32
 
 
 def test_as_an_argument_of_a_pass():
     model = model_of()
     with torch.no_grad():
         assert magnitudes(model(X, noise="independent")) > 0.9 * ROWS
-        assert magnitudes(model(X)) == ROWS // 16
+        assert magnitudes(model(X)) == ROWS // 32
 
 
 def test_the_same_numbers_whatever_asks_for_them():
@@ -73,7 +73,7 @@ def test_predictions():
     assert magnitudes(draws) > 0.9 * ROWS
     assert torch.equal(draws, model.predict(X, samples=2, noise="independent", seed=1).draws)
     assert magnitudes(model_of(noise="independent").predict(X).draws) > 0.9 * ROWS
-    assert magnitudes(model.predict(X).draws) == ROWS // 16
+    assert magnitudes(model.predict(X).draws) == ROWS // 32
 
 
 def test_on_disk(tmp_path):
@@ -107,7 +107,7 @@ def test_much_noise_of_local_estimates_is_independent():
     model = sb.mean_field(identity(), estimator="local", bayesian_bias=False)
     x = X.clone()
     with torch.no_grad():
-        for noise, different in (("independent", ROWS), ("example", ROWS // 16)):
+        for noise, different in (("independent", ROWS), ("example", ROWS // 32)):
             y = model(x, noise=noise)
             off = (y[0, :, 0] - model(x, samples=0)[0, :, 0]).abs()
             assert len({round(value, 5) for value in off.tolist()}) == pytest.approx(different, rel=0.1)

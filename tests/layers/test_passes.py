@@ -146,12 +146,19 @@ def test_one_vector_for_members_with_biases_of_their_own(layout):
     assert_near(of_x, expected_of_x, 1e-10)
 
 
+BIASES = {
+    "columns": lambda channels: torch.randn(channels, MEMBERS, dtype=torch.float64).T,
+    "another_type": lambda channels: torch.randn(MEMBERS, channels, dtype=torch.float32),
+}
+
+
 @pytest.mark.usefixtures("_each_way")
+@pytest.mark.parametrize("kind", BIASES)
 @pytest.mark.parametrize("layout", LAYOUTS)
-def test_a_bias_that_lies_in_columns(layout):
+def test_biases_of_other_kinds(layout, kind):
     for channels in CHANNELS:
         x, values = rows_of(layout, channels, torch.float64), SIDES["members"](channels, torch.float64)
-        bias = torch.randn(channels, MEMBERS, dtype=x.dtype).T
+        bias = BIASES[kind](channels)
         assert_near(passes.scale(x, values, bias, memory_like(x)), plain_scale(x, values, bias), 1e-10)
 
 

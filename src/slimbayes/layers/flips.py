@@ -138,7 +138,8 @@ def sign_bytes(shape: tuple[int, ...], generator: Generator | None = None) -> Te
         signs = torch.empty(shape, dtype=torch.int8, device="cpu")
         run(words.data_ptr(), signs.data_ptr(), size)
         return signs
-    bits = words.view(torch.uint8).unsqueeze(1).bitwise_right_shift(torch.arange(8, dtype=torch.uint8)).bitwise_and_(1)
+    places = torch.arange(8, dtype=torch.uint8, device="cpu")
+    bits = words.view(torch.uint8).unsqueeze(1).bitwise_right_shift(places).bitwise_and_(1)
     return bits.flatten()[:size].view(shape).to(torch.int8).mul_(2).sub_(1)
 
 

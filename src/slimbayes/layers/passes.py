@@ -7,10 +7,10 @@ from torch import Tensor, nn
 
 from slimbayes.layers import torch_passes
 from slimbayes.layers.flips import Flipped
-from slimbayes.layers.torch_passes import NOTHING, SMALLEST_FACTOR, Slopes
+from slimbayes.layers.torch_passes import LEAST_DIVISOR, NOTHING, SMALLEST_FACTOR, Slopes
 from slimbayes.native import kernel
 
-__all__ = ["NOTHING", "Slopes", "scale", "scale_back", "weight_back"]
+__all__ = ["NOTHING", "Slopes", "rectified_back", "scale", "scale_back", "weight_back"]
 
 #: Of more elements, torch's threads are quicker together than one that does everything in a pass.
 MOST_FOR_ONE_THREAD = 2**17
@@ -90,6 +90,53 @@ def scale_back(
         SMALLEST_FACTOR if divided else 0.0,
     )
     return None if small else Slopes((of_loc, of_deviation, None) if sums else NOTHING, of_bias)
+
+
+def rectified_back(
+    grad: Tensor, rectified: Tensor, side: Tensor | Flipped, bias: Tensor | None, of_factor: Tensor, biases: int = 0
+) -> Slopes | None:
+    r"""Do what ``scale_back`` does where a ReLU has left :math:`\max(x \circ v + b, 0)` alone of x.
+
+    Where that is positive, :math:`x = (y - b) / v`; where it is zero, so is the gradient.
+
+    Args:
+        grad: Of y.
+        rectified: What the ReLU has made of y.
+        side: The values v.
+        bias: b or None.
+        of_factor: Memory for the gradient of x.
+        biases: Members of the bias whose gradient is wanted; 0 for none.
+
+    Returns:
+        The gradients; None where x does not follow: a value is nearly zero, or y has met something else, too.
+
+    Example:
+        >>> y, values = torch.tensor([[6.0], [-1]]), torch.tensor([[3.0]])
+        >>> rectified_back(torch.tensor([[1.0], [0]]), y.relu(), values, None, torch.empty(2, 1)).side[0]
+        tensor([[2.]])
+    """
+    run = _kernel("rectified_back", grad, side)
+    others = (rectified, of_factor)
+    if run is None or not all(_lies_alike(grad, one) for one in others) or not (_divides(biases, side) and _fits(bias, side)):
+        return torch_passes.rectified_back(grad, rectified, side, bias, of_factor, biases)
+    loc, deviation = (side.loc, side.deviation) if isinstance(side, Flipped) else (side, None)
+    of_loc = torch.empty_like(loc)
+    of_deviation = None if deviation is None else loc.new_empty(deviation.shape)
+    of_bias = loc.new_empty(biases, loc.shape[1]) if biases else None
+    bias = None if bias is None else bias.contiguous()
+    fails = run(
+        grad.data_ptr(),
+        rectified.data_ptr(),
+        _address(bias),
+        *_described(side, grad),
+        of_factor.data_ptr(),
+        of_loc.data_ptr(),
+        _address(of_deviation),
+        _address(of_bias),
+        biases or (1 if bias is None else bias.shape[0]),
+        LEAST_DIVISOR,
+    )
+    return None if fails else Slopes((of_loc, of_deviation, None), of_bias)
 
 
 def _address(x: Tensor | None) -> int | None:

@@ -14,6 +14,8 @@ __all__ = ["Geometry", "plain_conv", "scaled_conv"]
 
 #: Of fewer channels, the gradient of the input takes several times as long as that of the weight.
 FEW_CHANNELS = 8
+#: Of so few terms is each output of a convolution at one position that costs little more than a pass over memory.
+FEW_PRODUCTS = 128
 #: Fewer rows of a draw would not pay for a gradient of their own.
 LEAST_ROWS_BY_WEIGHT = 8
 
@@ -102,7 +104,7 @@ class _ScaledConv(torch.autograd.Function):
             scale(y, r, bias, y)
             # Not among the saved tensors, or a ReLU that works in place on it would be an error. If something has
             # changed it, the backward pass takes notice.
-            if trained and not y.is_inference():
+            if trained and not y.is_inference() and not _is_cheap(weight):
                 ctx.output, ctx.version = y.detach(), y._version
         elif bias is not None:
             y.add_(_for_rows(bias, x))
@@ -138,6 +140,11 @@ class _ScaledConv(torch.autograd.Function):
             return None, of_weight if needs_weight else None, of_bias, None, *of_parts, *of_r
         of_x, of_weight, of_s = _through(ctx.geometry, grad, x, weight, s, needs_x, needs_weight, needs_s)
         return of_x, of_weight, of_bias, None, *of_s, *of_r
+
+
+def _is_cheap(weight: Tensor) -> bool:
+    """Tell whether to convolve once more rather than to keep the output: few products, as in a shortcut's layer."""
+    return weight[0].numel() == weight.shape[1] <= FEW_PRODUCTS
 
 
 def _through(

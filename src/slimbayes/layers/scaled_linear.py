@@ -8,13 +8,15 @@ from torch import Tensor
 
 from slimbayes.layers.flips import Flipped, Side, parts_of, side_of
 from slimbayes.layers.own_gradients import autograd_wanted, gradients_by_autograd
-from slimbayes.layers.passes import NOTHING, scale, scale_back, weight_back
+from slimbayes.layers.passes import NOTHING, Slopes, rectified_back, scale, scale_back, weight_back
 from slimbayes.layers.scratch import scratch
 
 __all__ = ["scaled_linear"]
 
 #: From so many rows of a group on, the gradient of an input factor comes cheaper from the weight's.
 LEAST_ROWS_BY_WEIGHT = 48
+#: What autograd calls a ReLU.
+RELU = type(torch.zeros(1, requires_grad=True).relu().grad_fn)
 
 
 def scaled_linear(x: Tensor, weight: Tensor, bias: Tensor | None, s: Side, r: Side) -> Tensor:
@@ -37,6 +39,7 @@ def scaled_linear(x: Tensor, weight: Tensor, bias: Tensor | None, s: Side, r: Si
     """
     if not torch.is_grad_enabled():
         return _forward(x, weight, bias, s, r, keep=False)[0]
+    _drop_what_a_relu_keeps(x)
     y: Tensor = _ScaledLinear.apply(x, weight, bias, *parts_of(s), *parts_of(r))
     return y
 
@@ -81,13 +84,15 @@ class _ScaledLinear(torch.autograd.Function):
         needs_x, *_ = ctx.needs_input_grad
         ctx.by_weight = not needs_x and any(ctx.needs_input_grad[3:]) and _cheaper_by_weight(x, s, r)
         trained = any(ctx.needs_input_grad[6:])
-        y, product = _forward(x, weight, bias, s, r, keep=trained and not ctx.by_weight)
-        ctx.save_for_backward(x, weight, bias, product, *parts)
+        # Not among the saved tensors, which nobody could drop when a ReLU turns out to have kept enough of it.
+        y, ctx.product = _forward(x, weight, bias, s, r, keep=trained and not ctx.by_weight)
+        ctx.rectified = None
+        ctx.save_for_backward(x, weight, bias, *parts)
         return y
 
     @staticmethod
     def backward(ctx: Any, grad: Tensor) -> tuple[Tensor | None, ...]:
-        x, weight, bias, product, *parts = ctx.saved_tensors
+        x, weight, bias, *parts = ctx.saved_tensors
         if autograd_wanted(grad):
             return gradients_by_autograd(_plain, (x, weight, bias, *parts), [grad])
         needs_x, needs_weight, needs_bias, *needs = ctx.needs_input_grad
@@ -105,7 +110,7 @@ class _ScaledLinear(torch.autograd.Function):
             return None, of_weight if needs_weight else None, of_bias, *of_s, *of_r
         if r is not None:
             before = scratch("output", grad)
-            of_r, of_bias = scale_back(grad, product, r, of_factor=before, sums=needs_r, biases=biases)
+            of_r, of_bias = _through_r(ctx, grad, places, weight, bias, s, r, before, needs_r, biases)
             grad = before
         if needs_x or needs_s:
             of_x = grad @ weight
@@ -120,6 +125,46 @@ class _ScaledLinear(torch.autograd.Function):
             of_weight = grad.T @ z
         of_x = of_x.view(x.shape) if needs_x and of_x is not None else None
         return of_x, of_weight if needs_weight else None, of_bias, *of_s, *of_r
+
+
+def _through_r(
+    ctx: Any,
+    grad: Tensor,
+    places: Tensor,
+    weight: Tensor,
+    bias: Tensor | None,
+    s: Side,
+    r: Tensor | Flipped,
+    before: Tensor,
+    needs_r: bool,
+    biases: int,
+) -> Slopes:
+    """Go back through the output factor: from the product, what a ReLU has kept of it, or the product once more."""
+    product, rectified = ctx.product, ctx.rectified
+    ctx.product = ctx.rectified = None  # what holds the graph, such as a loss, is not to hold these
+    slopes: Slopes | None = None
+    if needs_r and product is None:
+        if rectified is not None and rectified[0]._version == rectified[1]:
+            slopes = rectified_back(grad, rectified[0].view(grad.shape), r, bias, before, biases)
+        if slopes is None:
+            z = places if s is None else scale(places, s, None, scratch("input", places))
+            product = z @ weight.T
+    if slopes is None:
+        slopes = scale_back(grad, product, r, of_factor=before, sums=needs_r, biases=biases)
+    assert slopes is not None
+    return slopes
+
+
+def _drop_what_a_relu_keeps(x: Tensor) -> None:
+    """Tell the layer that x comes from, if a ReLU is all that is between, to do without its product.
+
+    Both the ReLU and the layer that is given x keep x for the backward pass.
+    """
+    node: Any = x.grad_fn
+    if type(node) is RELU:
+        layer = node.next_functions[0][0]
+        if isinstance(layer, _ScaledLinear._backward_cls) and layer.product is not None:
+            layer.product, layer.rectified = None, (x.detach(), x._version)
 
 
 def _cheaper_by_weight(x: Tensor, s: Side, r: Side) -> bool:

@@ -8,10 +8,21 @@ from torch import Tensor
 from slimbayes.layers.flips import Flipped
 from slimbayes.layers.scratch import scratch
 
-__all__ = ["NOTHING", "SMALLEST_FACTOR", "Slopes", "scale", "scale_back", "weight_back"]
+__all__ = [
+    "LEAST_DIVISOR",
+    "NOTHING",
+    "SMALLEST_FACTOR",
+    "Slopes",
+    "rectified_back",
+    "scale",
+    "scale_back",
+    "weight_back",
+]
 
 #: A factor this small could lose digits of what it multiplies.
 SMALLEST_FACTOR = 1e-12
+#: The same where something else was added to the product.
+LEAST_DIVISOR = 1e-5
 #: As many fit into a core's cache together with what they are made of.
 CACHED_ELEMENTS = 2**18
 #: The gradients of a side that needs none.
@@ -78,6 +89,20 @@ def scale_back(
     if of_factor is not None:
         torch.mul(_by_group(grad, values), _for_groups(values, grad), out=_by_group(of_factor, values))
     return Slopes(of_side, of_bias)
+
+
+def rectified_back(
+    grad: Tensor, rectified: Tensor, side: Tensor | Flipped, bias: Tensor | None, of_factor: Tensor, biases: int
+) -> Slopes | None:
+    """See ``passes.rectified_back``."""
+    values = _values(side)
+    positive = rectified > 0
+    if bool(((grad != 0) & ~positive).any()) or not bool((values.abs() > LEAST_DIVISOR).all()):
+        return None
+    shifted = rectified if bias is None else rectified.view(len(bias), -1, rectified.shape[1]) - bias.unsqueeze(1)
+    factor = _by_group(shifted.view(grad.shape), values) / _for_groups(values, grad)
+    factor = factor.view(grad.shape).where(positive, 0.0)
+    return scale_back(grad, factor, side, of_factor, None, True, biases, False)
 
 
 def weight_back(
