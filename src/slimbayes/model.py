@@ -76,7 +76,8 @@ class BayesianModel(nn.Module):
         share_sampling(self.net, self.sampling)
         # As the network was when it was converted: one that is added later draws for itself.
         self._factors = [module for module in self.net.modules() if type(module) is Factor and module.random]
-        self._groups: tuple[list[Factor], list[FactorGroup]] | None = None
+        #: What the factors were like that were last drawn together, and how they were grouped.
+        self._groups: tuple[list[Any], list[FactorGroup]] | None = None
         self.patches = close_fast_paths(self.net)
         self._checked = False
         #: Shapes of the inputs that were predicted last, and a row's memory with them.
@@ -170,8 +171,9 @@ class BayesianModel(nn.Module):
 
     def _alike(self, factors: list[Factor]) -> list[FactorGroup]:
         """Return the factors that can be drawn together, as they were found for the same ones before."""
-        if self._groups is None or self._groups[0] != factors:
-            self._groups = factors, alike(factors)
+        seen = [(factor, type(factor), factor.family, factor.clip) for factor in factors]
+        if self._groups is None or self._groups[0] != seen:
+            self._groups = seen, alike(factors)
         return self._groups[1]
 
     def _apply(self, fn: Any, recurse: bool = True) -> Self:

@@ -262,6 +262,39 @@ def test_wrong_rows_raise_the_plain_error(noise):
     assert messages[0] == messages[1]
 
 
+class Rectified(nn.Module):
+    """Two layers with a ReLU between them, and perhaps something else that the first layer's output goes to."""
+
+    def __init__(self, rectify, past, bias=True):
+        super().__init__()
+        self.first, self.last = nn.Linear(5, 7, bias=bias), nn.Linear(7, 3)
+        self.rectify, self.past = rectify, past
+
+    def forward(self, x):
+        y = self.first(x)
+        z = self.last(self.rectify(y))
+        return z + y[..., :3] if self.past else z
+
+
+RELUS = {"module": nn.ReLU(), "in_place": nn.ReLU(inplace=True), "function": torch.relu}
+
+
+@pytest.mark.usefixtures("_each_way")
+@pytest.mark.parametrize(("rectify", "past"), [*product(RELUS, [False]), ("module", True), ("function", True)])
+def test_gradients_from_what_a_relu_has_kept(rectify, past, monkeypatch):
+    taken = []
+    plain = scaled_linear.rectified_back
+    monkeypatch.setattr(scaled_linear, "rectified_back", lambda *args: taken.append(plain(*args)) or taken[-1])
+    for how, dtype, bias in product(PASSES, DTYPES, (True, False)):
+        batch, flips, arguments = PASSES[how]
+        model = convert(Rectified(RELUS[rectify], past, bias), dtype)
+        x = torch.randn(batch, 5, dtype=dtype, requires_grad=True)
+        taken.clear()
+        with flipping(flips):
+            assert len(assert_fast_is_plain(model, x, **arguments)) == 2
+        assert [one is None for one in taken] == [past]
+
+
 class Twice(nn.Module):
     """One layer called twice, with others whose scratch memory is smaller and larger."""
 

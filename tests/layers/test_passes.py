@@ -94,7 +94,7 @@ def fallbacks():
         return lambda *args: taken.append(name) or plain(*args)
 
     with pytest.MonkeyPatch.context() as patch:
-        for name in ("scale", "scale_back", "weight_back"):
+        for name in ("scale", "scale_back", "rectified_back", "weight_back"):
             patch.setattr(torch_passes, name, counting(name, getattr(torch_passes, name)))
         yield taken
 
@@ -252,6 +252,52 @@ def test_the_input_does_not_follow_from_the_output_where_a_value_is_nearly_zero(
         values, x = small_values(SIDES[side](5, dtype), value), rows_of(layout, 5, dtype)
         assert passes.scale_back(x, x, values, memory_like(x), divided=True) is None
         assert passes.scale_back(x, x, small_values(values, 1e-11), memory_like(x), divided=True) is not None
+
+
+# ------------------------------------------------------------------ backward from what a ReLU has left
+
+
+@needs_kernels
+@pytest.mark.parametrize("dtype", DTYPES, ids=str)
+@pytest.mark.parametrize("side", SIDES)
+@pytest.mark.parametrize("layout", ["dense", "places"])
+def test_compiled_gradients_from_what_a_relu_has_left(layout, side, dtype):
+    for channels, members, trained in product(CHANNELS, (0, 1, MEMBERS), (True, False)):
+        if side == "one" and members > 1:
+            continue
+        values, x, grad = SIDES[side](channels, dtype), *(rows_of(layout, channels, dtype) for _ in range(2))
+        bias = torch.randn(members, channels, dtype=dtype) if members else None
+        biases = members if trained else 0
+        rectified = plain_scale(x, values, bias).relu()
+        grad = grad * (rectified > 0)
+        of_x, of_parts, of_bias, _ = plain_back(grad, x, values, members)
+        for run in (passes.rectified_back, torch_passes.rectified_back):
+            found_of_x = memory_like(x)
+            found = run(grad, rectified, values, bias, found_of_x, biases)
+            assert_slopes(found, ((*of_parts, None, None)[:3], of_bias if biases else None), dtype)
+            assert_near(found_of_x, of_x, TOLERANCES[dtype][1])
+
+
+@pytest.mark.usefixtures("_each_way")
+@pytest.mark.parametrize("grown", [1e-30, 1.0, torch.nan])
+@pytest.mark.parametrize("side", SIDES)
+def test_the_input_does_not_follow_where_the_gradient_came_past_the_relu(side, grown):
+    for dtype in DTYPES:
+        values, x = SIDES[side](5, dtype), rows_of("dense", 5, dtype)
+        rectified = plain_scale(x, values, None).relu()
+        grad = (rectified > 0).to(dtype)
+        assert passes.rectified_back(grad, rectified, values, None, memory_like(x)) is not None
+        grad[tuple((rectified == 0).nonzero()[0])] = grown
+        assert passes.rectified_back(grad, rectified, values, None, memory_like(x)) is None
+
+
+@pytest.mark.usefixtures("_each_way")
+@pytest.mark.parametrize("value", [0.0, 1e-6, -1e-6, torch.nan])
+@pytest.mark.parametrize("side", SIDES)
+def test_the_input_does_not_follow_from_a_relu_where_a_value_is_nearly_zero(side, value):
+    for dtype in DTYPES:
+        values, x = small_values(SIDES[side](5, dtype), value), rows_of("dense", 5, dtype)
+        assert passes.rectified_back(x.relu(), x.relu(), values, None, memory_like(x)) is None
 
 
 # ------------------------------------------------------------------ what the kernels do not know

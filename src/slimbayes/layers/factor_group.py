@@ -67,6 +67,6 @@ def alike(factors: list[Factor]) -> list[FactorGroup]:
     """Return factors that can be drawn together, by ``kind``; those that must be drawn alone are left out."""
     groups: dict[Any, list[Factor]] = {}
     for factor in factors:
-        if (kind := factor.kind) is not None:
+        if type(factor) is Factor and (kind := factor.kind) is not None:  # not one that a parametrisation has changed
             groups.setdefault(kind, []).append(factor)
     return [FactorGroup(group) for group in groups.values()]

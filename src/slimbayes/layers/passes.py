@@ -7,7 +7,7 @@ from torch import Tensor, nn
 
 from slimbayes.layers import torch_passes
 from slimbayes.layers.flips import Flipped
-from slimbayes.layers.torch_passes import LEAST_DIVISOR, NOTHING, SMALLEST_FACTOR, Slopes
+from slimbayes.layers.torch_passes import LEAST_BESIDE_BIAS, LEAST_DIVISOR, NOTHING, SMALLEST_FACTOR, Slopes
 from slimbayes.native import kernel
 
 __all__ = ["NOTHING", "Slopes", "rectified_back", "scale", "scale_back", "weight_back"]
@@ -33,8 +33,7 @@ def scale(x: Tensor, side: Tensor | Flipped, bias: Tensor | None, out: Tensor) -
     run = _kernel("scale", x, side)
     if run is None or not _lies_alike(x, out) or not _fits(bias, side):
         return torch_passes.scale(x, side, bias, out)
-    shift = (None, 1) if bias is None else (bias.contiguous().data_ptr(), bias.shape[0])
-    run(x.data_ptr(), *_described(side, x), *shift, out.data_ptr())
+    run(x.data_ptr(), *_described(side, x), _address(bias), 1 if bias is None else bias.shape[0], out.data_ptr())
     return out
 
 
@@ -58,7 +57,7 @@ def scale_back(
         scaled: Memory for :math:`x \circ v`; None if it is not wanted.
         sums: Whether the gradients of the side's parts are.
         biases: Members of the bias whose gradient is wanted; 0 for none.
-        divided: ``factor`` is y, of a pass without a bias, from which x follows.
+        divided: ``factor`` is y, of a pass without a bias, from which x follows. ``of_factor`` is then other memory.
 
     Returns:
         The gradients; None where x does not follow from y, because a value is nearly zero.
@@ -94,7 +93,7 @@ def scale_back(
 
 def rectified_back(
     grad: Tensor, rectified: Tensor, side: Tensor | Flipped, bias: Tensor | None, of_factor: Tensor, biases: int = 0
-) -> Slopes | None:
+) -> tuple[Slopes, Tensor] | None:
     r"""Do what ``scale_back`` does where a ReLU has left :math:`\max(x \circ v + b, 0)` alone of x.
 
     Where that is positive, :math:`x = (y - b) / v`; where it is zero, so is the gradient.
@@ -108,22 +107,24 @@ def rectified_back(
         biases: Members of the bias whose gradient is wanted; 0 for none.
 
     Returns:
-        The gradients; None where x does not follow: a value is nearly zero, or y has met something else, too.
+        The gradients, and those channels, ``(number,)``, whose values' gradients are not to be used because a value is
+        nearly zero, in itself or beside the bias. None where y has met something else than the ReLU, too.
 
     Example:
-        >>> y, values = torch.tensor([[6.0], [-1]]), torch.tensor([[3.0]])
-        >>> rectified_back(torch.tensor([[1.0], [0]]), y.relu(), values, None, torch.empty(2, 1)).side[0]
-        tensor([[2.]])
+        >>> y, values = torch.tensor([[6.0, 0], [-1, 2]]), torch.tensor([[3.0, 0]])
+        >>> slopes, doubtful = rectified_back((y > 0).float(), y.relu(), values, None, torch.empty(2, 2))
+        >>> slopes.side[0][0, 0], doubtful
+        (tensor(2.), tensor([1]))
     """
     run = _kernel("rectified_back", grad, side)
-    others = (rectified, of_factor)
-    if run is None or not all(_lies_alike(grad, one) for one in others) or not (_divides(biases, side) and _fits(bias, side)):
+    lie_alike = _lies_alike(grad, rectified) and _lies_alike(grad, of_factor)
+    if run is None or not (lie_alike and _divides(biases, side) and _fits(bias, side)):
         return torch_passes.rectified_back(grad, rectified, side, bias, of_factor, biases)
     loc, deviation = (side.loc, side.deviation) if isinstance(side, Flipped) else (side, None)
     of_loc = torch.empty_like(loc)
     of_deviation = None if deviation is None else loc.new_empty(deviation.shape)
     of_bias = loc.new_empty(biases, loc.shape[1]) if biases else None
-    bias = None if bias is None else bias.contiguous()
+    doubtful = torch.empty(loc.shape[1], dtype=torch.bool, device="cpu")
     fails = run(
         grad.data_ptr(),
         rectified.data_ptr(),
@@ -135,8 +136,10 @@ def rectified_back(
         _address(of_bias),
         biases or (1 if bias is None else bias.shape[0]),
         LEAST_DIVISOR,
+        LEAST_BESIDE_BIAS,
+        doubtful.data_ptr(),
     )
-    return None if fails else Slopes((of_loc, of_deviation, None), of_bias)
+    return None if fails else (Slopes((of_loc, of_deviation, None), of_bias), doubtful.nonzero().flatten())
 
 
 def _address(x: Tensor | None) -> int | None:
@@ -180,7 +183,8 @@ def _kernel(name: str, x: Tensor, side: Tensor | Flipped) -> Any:
     if x.numel() > MOST_FOR_ONE_THREAD and torch.get_num_threads() > 1:
         return None
     if isinstance(side, Flipped):
-        known = side.loc.is_contiguous() and side.deviation.stride(1) == 1 == side.signs.stride(1)
+        rows_lie_together = side.deviation.stride(1) == 1 == side.signs.stride(1)
+        known = side.loc.is_contiguous() and rows_lie_together and side.signs.dtype is torch.int8
     else:
         known = side.is_contiguous()
     return run if known else None
@@ -204,7 +208,10 @@ def _divides(biases: int, side: Tensor | Flipped) -> bool:
 
 
 def _fits(bias: Tensor | None, side: Tensor | Flipped) -> bool:
-    return bias is None or _divides(bias.shape[0], side)
+    if bias is None:
+        return True
+    loc = side.loc if isinstance(side, Flipped) else side
+    return bias.is_contiguous() and bias.dtype is loc.dtype and _divides(bias.shape[0], side)
 
 
 def _described(side: Tensor | Flipped, x: Tensor) -> tuple[int | None, ...]:

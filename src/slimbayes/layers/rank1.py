@@ -201,7 +201,7 @@ class Rank1(BayesianLayer, nn.Module):
             (dtype is torch.float32 or dtype is torch.float64)
             and weight.dtype is dtype
             and not (self.additive or self.scales_bias or (s is None and r is None))
-            and (bias is None or bias.dim() == 1 or rows % bias.shape[0] == 0)
+            and (bias is None or (bias.dtype is dtype and (bias.dim() == 1 or rows % bias.shape[0] == 0)))
             and x.shape[self.channel_dim] == self.sizes()[0]
             and x.numel() > 0
             and _fits(s, rows, dtype)

@@ -49,25 +49,24 @@ class RowFactor(Stochastic):
 
     def drawn(self, rows: int, layer: str) -> Tensor | Flipped:
         """Return the draws of ``values`` as they are: ``(groups, [rank,] channels)``, or signs for few draws."""
-        sampling = self.sampling
-        drawn: Tensor | Flipped
-        if sampling.held is not None and self.name in sampling.held:
-            drawn = sampling.held[self.name]
-        elif not self.random or sampling.samples == 0:
-            drawn = self.location
-        elif sampling.drawn is not None and self.name in sampling.drawn:
-            drawn = sampling.drawn[self.name]
-        else:
-            groups = sampling.groups(self.members, rows)
-            if groups % self.members:
-                raise ValueError(
-                    f"Layer {layer} got {groups} rows, which is no multiple of its {self.members} members. Repeat "
-                    "the batch once for each member, as BayesianModel does: x.repeat(members, ...)."
-                )
-            shared = sampling.noise == "shared"
-            drawn = (self._draw if shared else self._draw_for_rows)(groups, sampling.generator)
-            if sampling.drawn is not None:
-                sampling.drawn[self.name] = drawn
+        sampling, name = self.sampling, self.name
+        held, found = sampling.held, sampling.drawn
+        if held is not None and name in held:
+            return held[name]
+        if found is not None and name in found:
+            return found[name]
+        if not self.random or sampling.samples == 0:
+            return self.location
+        groups = sampling.groups(self.members, rows)
+        if groups % self.members:
+            raise ValueError(
+                f"Layer {layer} got {groups} rows, which is no multiple of its {self.members} members. Repeat "
+                "the batch once for each member, as BayesianModel does: x.repeat(members, ...)."
+            )
+        shared = sampling.noise == "shared"
+        drawn = (self._draw if shared else self._draw_for_rows)(groups, sampling.generator)
+        if found is not None:
+            found[name] = drawn
         return drawn
 
     def hold(self, members: int, samples: int, generator: Generator | None) -> Tensor:

@@ -53,8 +53,19 @@ def scaled_conv(x: Tensor, weight: Tensor, bias: Tensor | None, s: Side, r: Side
         >>> scaled_conv(torch.ones(4, 1, 5), torch.ones(1, 1, 1), None, s, r, Geometry((1,), (0,), (1,), 1))[:, 0, 0]
         tensor([ 1.,  1., 30., 30.])
     """
-    y: Tensor = _ScaledConv.apply(x, weight, bias, geometry, *parts_of(s), *parts_of(r))
-    return y
+    if not torch.is_grad_enabled():
+        y = _convolved(x, weight, s, geometry)
+        if r is not None:
+            return scale(y, r, bias, y)
+        return y if bias is None else y.add_(_for_rows(bias, x))
+    trained: Tensor = _ScaledConv.apply(x, weight, bias, geometry, *parts_of(s), *parts_of(r))
+    return trained
+
+
+def _convolved(x: Tensor, weight: Tensor, s: Side, geometry: Geometry) -> Tensor:
+    y = torch.convolution(_scaled(x, s), weight, None, *geometry.arguments())
+    # Some kernels work in more dimensions; nobody could change their output in place.
+    return y.clone() if y._is_view() else y
 
 
 def plain_conv(x: Tensor, weight: Tensor, bias: Tensor | None, geometry: Geometry, *parts: Tensor | None) -> Tensor:
@@ -92,9 +103,7 @@ class _ScaledConv(torch.autograd.Function):
         ctx: Any, x: Tensor, weight: Tensor, bias: Tensor | None, geometry: Geometry, *parts: Tensor | None
     ) -> Tensor:
         s, r = side_of(*parts[:3]), side_of(*parts[3:])
-        y = torch.convolution(_scaled(x, s), weight, None, *geometry.arguments())
-        if y._is_view():  # some kernels work in more dimensions; nobody could change the output in place
-            y = y.clone()
+        y = _convolved(x, weight, s, geometry)
         trained = any(ctx.needs_input_grad[7:])
         ctx.output = product = None
         if r is not None and bias is not None and trained:

@@ -145,7 +145,11 @@ def _through_r(
     slopes: Slopes | None = None
     if needs_r and product is None:
         if rectified is not None and rectified[0]._version == rectified[1]:
-            slopes = rectified_back(grad, rectified[0].view(grad.shape), r, bias, before, biases)
+            found = rectified_back(grad, rectified[0].view(grad.shape), r, bias, before, biases)
+            if found is not None:
+                slopes, doubtful = found
+                if len(doubtful):
+                    _mend(slopes, doubtful, grad, places, weight, s, r)
         if slopes is None:
             z = places if s is None else scale(places, s, None, scratch("input", places))
             product = z @ weight.T
@@ -153,6 +157,19 @@ def _through_r(
         slopes = scale_back(grad, product, r, of_factor=before, sums=needs_r, biases=biases)
     assert slopes is not None
     return slopes
+
+
+def _mend(
+    slopes: Slopes, channels: Tensor, grad: Tensor, places: Tensor, weight: Tensor, s: Side, r: Tensor | Flipped
+) -> None:
+    """Take the gradients of some channels of r from their products, made once more."""
+    z = places if s is None else scale(places, s, None, scratch("input", places))
+    some = r[:, channels] if isinstance(r, Tensor) else Flipped(*(part[:, channels] for part in parts_of(r)))
+    exact = scale_back(grad[:, channels], z @ weight[channels].T, some)
+    assert exact is not None
+    for of_part, of_some in zip(slopes.side, exact.side, strict=True):
+        if of_part is not None and of_some is not None:
+            of_part[:, channels] = of_some
 
 
 def _drop_what_a_relu_keeps(x: Tensor) -> None:

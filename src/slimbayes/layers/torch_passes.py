@@ -9,6 +9,7 @@ from slimbayes.layers.flips import Flipped
 from slimbayes.layers.scratch import scratch
 
 __all__ = [
+    "LEAST_BESIDE_BIAS",
     "LEAST_DIVISOR",
     "NOTHING",
     "SMALLEST_FACTOR",
@@ -21,8 +22,9 @@ __all__ = [
 
 #: A factor this small could lose digits of what it multiplies.
 SMALLEST_FACTOR = 1e-12
-#: The same where something else was added to the product.
-LEAST_DIVISOR = 1e-5
+#: The same where a bias was added to the product, and beside that bias.
+LEAST_DIVISOR = 1e-6
+LEAST_BESIDE_BIAS = 1e-3
 #: As many fit into a core's cache together with what they are made of.
 CACHED_ELEMENTS = 2**18
 #: The gradients of a side that needs none.
@@ -93,16 +95,20 @@ def scale_back(
 
 def rectified_back(
     grad: Tensor, rectified: Tensor, side: Tensor | Flipped, bias: Tensor | None, of_factor: Tensor, biases: int
-) -> Slopes | None:
+) -> tuple[Slopes, Tensor] | None:
     """See ``passes.rectified_back``."""
-    values = _values(side)
     positive = rectified > 0
-    if bool(((grad != 0) & ~positive).any()) or not bool((values.abs() > LEAST_DIVISOR).all()):
+    if bool(((grad != 0) & ~positive).any()):
         return None
-    shifted = rectified if bias is None else rectified.view(len(bias), -1, rectified.shape[1]) - bias.unsqueeze(1)
-    factor = _by_group(shifted.view(grad.shape), values) / _for_groups(values, grad)
-    factor = factor.view(grad.shape).where(positive, 0.0)
-    return scale_back(grad, factor, side, of_factor, None, True, biases, False)
+    values, channels = _values(side), grad.shape[1]
+    shift = grad.new_zeros(1, channels) if bias is None else bias
+    each = values.abs().view(len(shift), -1, channels) if len(values) % len(shift) == 0 else values.abs().unsqueeze(0)
+    enough = (each > LEAST_DIVISOR) & (each > LEAST_BESIDE_BIAS * shift.abs().unsqueeze(1))
+    shifted = (rectified.view(len(shift), -1, channels) - shift.unsqueeze(1)).view(grad.shape)
+    factor = (_by_group(shifted, values) / _for_groups(values, grad)).view(grad.shape).where(positive, 0.0)
+    slopes = scale_back(grad, factor, side, of_factor, None, True, biases, False)
+    assert slopes is not None
+    return slopes, (~enough).flatten(0, 1).any(0).nonzero().flatten()
 
 
 def weight_back(

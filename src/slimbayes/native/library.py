@@ -24,7 +24,7 @@ SIDE = (POINTER, POINTER, INTEGER, POINTER, *[INTEGER] * 6)
 KERNELS: dict[str, tuple[tuple[Any, ...], Any]] = {
     "scale": ((POINTER, *SIDE, POINTER, INTEGER, POINTER), None),
     "scale_back": ((POINTER, POINTER, *SIDE, *[POINTER] * 5, INTEGER, REAL), INTEGER),
-    "rectified_back": ((*[POINTER] * 3, *SIDE, *[POINTER] * 4, INTEGER, REAL), INTEGER),
+    "rectified_back": ((*[POINTER] * 3, *SIDE, *[POINTER] * 4, INTEGER, REAL, REAL, POINTER), INTEGER),
     "weight_back": ((*[POINTER] * 7, INTEGER, INTEGER, ctypes.c_int), None),
     "deviations": ((*[POINTER] * 4, *[INTEGER] * 3, POINTER, POINTER), None),
     "deviations_back": ((*[POINTER] * 6, *[INTEGER] * 3), None),
