@@ -2,6 +2,8 @@
 PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
+# Compiled when slimbayes is installed, so that a change of them means to install it again.
+KERNELS := hatch_build.py $(wildcard src/slimbayes/native/*.c src/slimbayes/native/*.inc)
 PIP := $(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt
 # torch's threads fight over the cores as soon as anything else runs, so each process uses one.
 export OMP_NUM_THREADS ?= 1
@@ -36,12 +38,12 @@ $(BIN)/python:
 	$(PYTHON) -m venv $(VENV)
 
 # Compiling all of torch ahead of time would take longer than the demo does for the part that it imports.
-$(VENV)/for-use: pyproject.toml constraints.txt laplace.txt | $(BIN)/python
+$(VENV)/for-use: pyproject.toml constraints.txt laplace.txt $(KERNELS) | $(BIN)/python
 	$(PIP) --no-compile -e ".[train,sklearn,report]"
 	$(PIP) --no-deps -r laplace.txt
 	touch $@
 
-$(VENV)/for-development: pyproject.toml constraints.txt laplace.txt | $(BIN)/python
+$(VENV)/for-development: pyproject.toml constraints.txt laplace.txt $(KERNELS) | $(BIN)/python
 	$(PIP) -e ".[dev]"
 	$(PIP) --no-deps -r laplace.txt
 	touch $@

@@ -26,12 +26,22 @@ class KernelBuild(BuildHookInterface):
         library = folder / "kernels.so"
         unfinished = library.with_suffix(f".{os.getpid()}")
         compiler = shlex.split(os.environ.get("CC") or sysconfig.get_config_var("CC") or "cc")[:1]
-        command = [*compiler, *FLAGS.split(), f'-DSOURCE="{digest}"', str(folder / "kernels.c"), "-o", str(unfinished), "-lm"]
+        command = [
+            *compiler,
+            *FLAGS.split(),
+            f'-DSOURCE="{digest}"',
+            str(folder / "kernels.c"),
+            "-o",
+            str(unfinished),
+            "-lm",
+        ]
         try:
             subprocess.run(command, check=True, capture_output=True, text=True)
         except (OSError, subprocess.CalledProcessError) as error:
             library.unlink(missing_ok=True)
-            self.app.display_warning(f"slimbayes goes without compiled kernels: {getattr(error, 'stderr', '') or error}")
+            self.app.display_warning(
+                f"slimbayes goes without compiled kernels: {getattr(error, 'stderr', '') or error}"
+            )
             return
         unfinished.replace(library)  # at once: somebody may be loading it
         build_data["artifacts"].append(str(FOLDER / library.name))

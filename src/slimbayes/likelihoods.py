@@ -170,7 +170,9 @@ class Categorical(Likelihood):
         draws, batch, classes = outputs.shape
         repeated = targets if draws == 1 else torch.cat([targets] * draws)  # in less time than `repeat`
         with suppress(IndexError):  # a class that does not exist, of which log_prob tells
-            losses = F.cross_entropy(outputs.reshape(-1, classes), repeated, ignore_index=self.ignore_index, reduction="sum")
+            losses = F.cross_entropy(
+                outputs.reshape(-1, classes), repeated, ignore_index=self.ignore_index, reduction="sum"
+            )
             return losses / (draws * batch)
         return None
 

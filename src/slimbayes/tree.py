@@ -262,7 +262,6 @@ def tile(x: Tensor, axis: int, copies: int) -> Tensor:
                 [1, 2],
                 [3, 4]])
     """
-
     return torch.cat([x] * copies, axis)  # unlike `repeat`, it leaves channels where they lie
 
 

@@ -295,6 +295,23 @@ def test_gradients_from_what_a_relu_has_kept(rectify, past, monkeypatch):
         assert [one is None for one in taken] == [past]
 
 
+@pytest.mark.usefixtures("_each_way")
+@pytest.mark.parametrize("how", PASSES)
+def test_output_factors_near_zero_behind_a_relu(how, monkeypatch):
+    mended = []
+    plain = scaled_linear._mend
+    monkeypatch.setattr(scaled_linear, "_mend", lambda *args: mended.append(args[1].tolist()) or plain(*args))
+    batch, flips, arguments = PASSES[how]
+    model = convert(Rectified(torch.relu, False), torch.float32)
+    with torch.no_grad():
+        model.net.first.bias.fill_(2.0)
+        model.net.first.output_factor.loc[:, [1, 4]] = 1e-4
+        model.net.first.output_factor.rho[:, [1, 4]] = -30.0
+    with flipping(flips):
+        assert_fast_is_plain(model, torch.randn(batch, 5, requires_grad=True), **arguments)
+    assert set(mended[0]) >= {1, 4}
+
+
 class Twice(nn.Module):
     """One layer called twice, with others whose scratch memory is smaller and larger."""
 

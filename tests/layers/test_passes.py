@@ -273,7 +273,8 @@ def test_compiled_gradients_from_what_a_relu_has_left(layout, side, dtype):
         of_x, of_parts, of_bias, _ = plain_back(grad, x, values, members)
         for run in (passes.rectified_back, torch_passes.rectified_back):
             found_of_x = memory_like(x)
-            found = run(grad, rectified, values, bias, found_of_x, biases)
+            found, doubtful = run(grad, rectified, values, bias, found_of_x, biases)
+            assert not len(doubtful)
             assert_slopes(found, ((*of_parts, None, None)[:3], of_bias if biases else None), dtype)
             assert_near(found_of_x, of_x, TOLERANCES[dtype][1])
 
@@ -292,12 +293,14 @@ def test_the_input_does_not_follow_where_the_gradient_came_past_the_relu(side, g
 
 
 @pytest.mark.usefixtures("_each_way")
-@pytest.mark.parametrize("value", [0.0, 1e-6, -1e-6, torch.nan])
+@pytest.mark.parametrize(("value", "bias"), [(0.0, 0), (1e-7, 0), (-1e-7, 0), (1e-3, 2), (-1e-3, -2), (torch.nan, 0)])
 @pytest.mark.parametrize("side", SIDES)
-def test_the_input_does_not_follow_from_a_relu_where_a_value_is_nearly_zero(side, value):
+def test_of_values_that_are_nearly_zero_the_channel_is_told(side, value, bias):
     for dtype in DTYPES:
-        values, x = small_values(SIDES[side](5, dtype), value), rows_of("dense", 5, dtype)
-        assert passes.rectified_back(x.relu(), x.relu(), values, None, memory_like(x)) is None
+        values, x = small_values(SIDES[side](5, dtype), value), rows_of("dense", 5, dtype).relu()
+        shift = torch.tensor([[0, 0, 0, 0, bias]], dtype=dtype) if bias else None
+        _, doubtful = passes.rectified_back(x, x, values, shift, memory_like(x))
+        assert doubtful.tolist() == [4]
 
 
 # ------------------------------------------------------------------ what the kernels do not know

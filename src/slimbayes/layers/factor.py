@@ -279,7 +279,11 @@ class Factor(RowFactor, nn.Module):
     def _draw_for_rows(self, rows: int, generator: Generator | None) -> Tensor | Flipped:
         from slimbayes.layers.factor_group import FactorGroup
 
-        return FactorGroup([self]).draw_for_rows(rows, self.sampling)[0] if self.flips(rows) else self._draw(rows, generator)
+        return (
+            FactorGroup([self]).draw_for_rows(rows, self.sampling)[0]
+            if self.flips(rows)
+            else self._draw(rows, generator)
+        )
 
     def _clipped(self, values: Tensor) -> Tensor:
         return values if self.clip is None else values.clamp(-self.clip, self.clip)

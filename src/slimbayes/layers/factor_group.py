@@ -35,7 +35,8 @@ class FactorGroup:
         self.family, self.members = factors[0].family, factors[0].members
         self.widths = [factor.loc.shape[1] for factor in factors]
         self.channels = sum(self.widths)
-        self._parameters = [factor._parameters for factor in factors]  # a module takes its time to find one in there
+        # A module takes its time to find one in there.
+        self._parameters: list[dict[str, Any]] = [factor._parameters for factor in factors]
 
     def _all(self, name: str) -> list[Any]:
         return [own[name] for own in self._parameters]
@@ -55,9 +56,7 @@ class FactorGroup:
         """Draw one value for each member, ``(members, channels)``, of each factor."""
         return self._deviations(1, generator, self._all("loc"))
 
-    def _deviations(
-        self, draws: int, generator: Generator | None, locs: Sequence[Tensor] = ()
-    ) -> tuple[Tensor, ...]:
+    def _deviations(self, draws: int, generator: Generator | None, locs: Sequence[Tensor] = ()) -> tuple[Tensor, ...]:
         """Return scale * noise of each factor, ``(members * draws, channels)``, with ``locs`` added to it."""
         rhos = self._all("rho")
         return scaled_noise(self.family.noise((self.members, draws, self.channels), rhos[0], generator), rhos, locs)

@@ -62,6 +62,7 @@ def divergences(modules: Iterable[nn.Module]) -> Iterator[tuple[Tensor, int]]:
     """
     alike: dict[Any, list[Factor]] = {}
     plain = plain_operations_wanted()
+    module: Any
     for module in modules:
         kind = type(module)
         if kind is Factor:

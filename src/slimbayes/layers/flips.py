@@ -20,9 +20,9 @@ __all__ = [
     "parts_of",
     "random_signs",
     "rows_of_a_draw",
-    "sign_bytes",
     "sharing",
     "side_of",
+    "sign_bytes",
 ]
 
 #: At most so many rows share a draw, where their number allows it.

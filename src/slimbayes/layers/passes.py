@@ -147,7 +147,14 @@ def _address(x: Tensor | None) -> int | None:
 
 
 def weight_back(
-    own: Tensor, weight: Tensor, s: Tensor, r: Tensor | None, total: Tensor, of_s: Tensor, of_r: Tensor | None, first: bool
+    own: Tensor,
+    weight: Tensor,
+    s: Tensor,
+    r: Tensor | None,
+    total: Tensor,
+    of_s: Tensor,
+    of_r: Tensor | None,
+    first: bool,
 ) -> None:
     r"""Take the gradients of one group of rows from N, that of a weight without factors; with :math:`T = W \circ N`.
 

@@ -147,8 +147,8 @@ class _ScaledConv(torch.autograd.Function):
         if s is not None and needs_s and not needs_x and _cheaper_by_weight(x, s, ctx.geometry):
             of_weight, of_parts = _by_weight(grad, x, weight, s, ctx.geometry)
             return None, of_weight if needs_weight else None, of_bias, None, *of_parts, *of_r
-        of_x, of_weight, of_s = _through(ctx.geometry, grad, x, weight, s, needs_x, needs_weight, needs_s)
-        return of_x, of_weight, of_bias, None, *of_s, *of_r
+        of_x, of_kernel, of_s = _through(ctx.geometry, grad, x, weight, s, needs_x, needs_weight, needs_s)
+        return of_x, of_kernel, of_bias, None, *of_s, *of_r
 
 
 def _is_cheap(weight: Tensor) -> bool:

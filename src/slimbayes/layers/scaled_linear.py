@@ -16,7 +16,7 @@ __all__ = ["scaled_linear"]
 #: From so many rows of a group on, the gradient of an input factor comes cheaper from the weight's.
 LEAST_ROWS_BY_WEIGHT = 48
 #: What autograd calls a ReLU.
-RELU = type(torch.zeros(1, requires_grad=True).relu().grad_fn)
+RELU: Any = type(torch.zeros(1, requires_grad=True).relu().grad_fn)
 
 
 def scaled_linear(x: Tensor, weight: Tensor, bias: Tensor | None, s: Side, r: Side) -> Tensor:
@@ -105,6 +105,8 @@ class _ScaledLinear(torch.autograd.Function):
         of_s, of_r = NOTHING, NOTHING
         of_bias = grad.view(biases, -1, grad.shape[1]).sum(1) if biases and (r is None or ctx.by_weight) else None
         if ctx.by_weight:
+            assert isinstance(s, Tensor)
+            assert not isinstance(r, Flipped)
             of_weight, *of_sides = _by_weight(grad, places, weight, s, r)
             of_s, of_r = ((of_side, None, None) for of_side in of_sides)
             return None, of_weight if needs_weight else None, of_bias, *of_s, *of_r
@@ -120,7 +122,9 @@ class _ScaledLinear(torch.autograd.Function):
             if of_x is None:
                 scale(places, s, None, z)
             else:
-                of_s = scale_back(of_x, places, s, of_x if needs_x else None, z, sums=needs_s).side
+                slopes = scale_back(of_x, places, s, of_x if needs_x else None, z, sums=needs_s)
+                assert slopes is not None
+                of_s = slopes.side
         if needs_weight:
             of_weight = grad.T @ z
         of_x = of_x.view(x.shape) if needs_x and of_x is not None else None
@@ -164,7 +168,11 @@ def _mend(
 ) -> None:
     """Take the gradients of some channels of r from their products, made once more."""
     z = places if s is None else scale(places, s, None, scratch("input", places))
-    some = r[:, channels] if isinstance(r, Tensor) else Flipped(*(part[:, channels] for part in parts_of(r)))
+    some: Tensor | Flipped
+    if isinstance(r, Tensor):
+        some = r[:, channels]
+    else:
+        some = Flipped(r.loc[:, channels], r.deviation[:, channels], r.signs[:, channels])
     exact = scale_back(grad[:, channels], z @ weight[channels].T, some)
     assert exact is not None
     for of_part, of_some in zip(slopes.side, exact.side, strict=True):

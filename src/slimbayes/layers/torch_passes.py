@@ -112,7 +112,14 @@ def rectified_back(
 
 
 def weight_back(
-    own: Tensor, weight: Tensor, s: Tensor, r: Tensor | None, total: Tensor, of_s: Tensor, of_r: Tensor | None, first: bool
+    own: Tensor,
+    weight: Tensor,
+    s: Tensor,
+    r: Tensor | None,
+    total: Tensor,
+    of_s: Tensor,
+    of_r: Tensor | None,
+    first: bool,
 ) -> None:
     """See ``passes.weight_back``."""
     products = own * weight
