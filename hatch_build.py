@@ -1,4 +1,4 @@
-"""Compiles the kernels of ``slimbayes.native`` when slimbayes is installed. Without a compiler it goes on without them."""
+"""Compiles the kernels of ``slimbayes.native`` when slimbayes is installed; without a compiler it goes on without."""
 
 import hashlib
 import os

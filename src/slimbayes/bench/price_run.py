@@ -14,6 +14,7 @@ from slimbayes.bench.networks import BenchNetwork
 from slimbayes.bench.price_rows import MEMORY, PREDICTION, TRAIN, Row
 from slimbayes.bench.steps import Step
 from slimbayes.bench.timing import Timed, time_cases
+from slimbayes.layers.scratch import release_scratch, scratch_bytes
 
 __all__ = ["NetworkRun"]
 
@@ -110,7 +111,11 @@ class NetworkRun:
 
     def _count_memory(self) -> None:
         rows = self._of(MEMORY)
-        peaks = {row.name: self._peak(row) for row in rows}
+        peaks, kept = {}, {}
+        for row in rows:
+            release_scratch()
+            peaks[row.name] = self._peak(row)
+            kept[row.name] = scratch_bytes()
         for row in rows:
             peak, plain = peaks[row.name], peaks[rows[0].name]
             ratio = peak.activations / plain.activations
@@ -119,6 +124,7 @@ class NetworkRun:
                 "ratio": ratio,
                 "total_bytes": peak.total,
                 "total_ratio": peak.total / plain.total,
+                "scratch_bytes": kept[row.name],
                 **(self._judge(row, ratio) if row is not rows[0] else {}),
             }
         for name in self._asked(peaks, rows[0].name, self.results) if rows else []:

@@ -7,7 +7,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-__all__ = ["scratch"]
+__all__ = ["release_scratch", "scratch", "scratch_bytes"]
 
 #: More than this is not kept for one use.
 MOST_BYTES = 2**27
@@ -61,3 +61,21 @@ def scratch(use: str, like: Tensor, *shape: int) -> Tensor:
         _kept.views.clear()
     _kept.views[key] = view
     return view
+
+
+def scratch_bytes() -> int:
+    """Return how much memory this thread keeps."""
+    return sum(buffer.nbytes for buffer in _kept.buffers.values())
+
+
+def release_scratch() -> None:
+    """Give back what this thread keeps.
+
+    Example:
+        >>> kept = scratch("example", torch.zeros(2, 3))
+        >>> release_scratch()
+        >>> scratch_bytes()
+        0
+    """
+    _kept.buffers.clear()
+    _kept.views.clear()
