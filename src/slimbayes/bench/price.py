@@ -54,10 +54,10 @@ def run_price(
 
     Returns:
         JSON values: settings, provenance, whether compiled kernels are used, the machine's load before the run;
-        ``results[network][case]`` with the median seconds, the ratio to the plain network with quartiles and interval, the
-        target and whether it is met (for memory bytes instead of seconds, and those of scratch memory, which is kept); in
-        ``runs`` the rounds of each interleaved run; in ``profiles`` the operators that take longest; in ``seconds`` how
-        long it all took.
+        ``results[network][case]`` with the median seconds, the ratio to the plain network with quartiles and interval,
+        the target and whether it is met (for memory bytes instead of seconds, and those of scratch memory, which is
+        kept); in ``runs`` the rounds of each interleaved run; in ``profiles`` the operators that take longest; in
+        ``seconds`` how long it all took.
 
     Example:
         >>> from slimbayes.bench.networks import dense_net
