@@ -13,7 +13,7 @@ from slimbayes.layers.scratch import scratch
 
 __all__ = ["scaled_linear"]
 
-#: From so many rows of a group on, the gradient of an input factor comes cheaper from the weight's.
+#: From so many rows of a group on, the gradients of factors come cheaper from the weight's.
 LEAST_ROWS_BY_WEIGHT = 48
 #: What autograd calls a ReLU.
 RELU: Any = type(torch.zeros(1, requires_grad=True).relu().grad_fn)
@@ -23,7 +23,8 @@ def scaled_linear(x: Tensor, weight: Tensor, bias: Tensor | None, s: Side, r: Si
     r"""Return :math:`((x \circ s) W^\top) \circ r + b` (Eq. 1), each group of rows with its own s, r and b.
 
     The same in plain operations is ``perturb``. This one keeps x and the output of the product for the backward pass
-    and computes :math:`x \circ s` again, works in place, and never stores a factor's values for each row.
+    (of the latter, if a ReLU follows, what the ReLU keeps), computes :math:`x \circ s` again, works in place, and never
+    stores a factor's values for each row.
 
     Args:
         x: ``(rows, *, in)``.

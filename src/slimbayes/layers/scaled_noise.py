@@ -48,7 +48,7 @@ def scaled_noise(noise: Tensor, rhos: Sequence[Tensor], locs: Sequence[Tensor] =
         (tensor([[0.6931, 0.6931]]), tensor([[1.3133]]))
     """
     dtype = noise.dtype
-    compiled = kernel("deviations", dtype) is not None and not plain_operations_wanted() and type(noise) is Tensor
+    compiled = not plain_operations_wanted() and type(noise) is Tensor and kernel("deviations", dtype) is not None
     known = compiled and noise.is_cpu and noise.is_contiguous()
     if not known or not all(x.is_cpu and x.dtype is dtype and x.is_contiguous() for x in (*rhos, *locs)):
         return _plain(noise, len(rhos), *rhos, *locs)
