@@ -14,6 +14,8 @@ from one_step import one_step
 from torch import distributions as td
 
 from compiled_kernels import needs_kernels, without_kernels
+from slimbayes.bench.hot_spots import hot_spots
+from slimbayes.layers import passes
 from slimbayes.layers.factor_kl import _compiled_normal
 from slimbayes.layers.flips import sign_bytes
 from slimbayes.layers.scaled_noise import scaled_noise
@@ -267,3 +269,14 @@ def test_signs_of_a_seed_are_the_same_without_the_kernel(shape):
         assert torch.equal(sign_bytes(shape), found)
         assert torch.equal(torch.rand(1), behind)
     assert found.shape == shape
+
+
+# ------------------------------------------------------------------ seen by a profiler
+
+
+@needs_kernels
+def test_profiles_show_kernels_by_name_and_kernels_are_put_back():
+    before, x, values = kernel("scale", torch.float32), torch.ones(4, 3), torch.ones(2, 3)
+    spots = hot_spots(lambda: passes.scale(x, values, None, torch.empty(4, 3)), seconds=1e-3)
+    assert {spot["operator"]: spot["calls"] for spot in spots}["slimbayes::scale"] == 1
+    assert kernel("scale", torch.float32) is before

@@ -7,6 +7,8 @@ from typing import Any
 import torch
 from torch.profiler import ProfilerActivity, profile
 
+from slimbayes.native import named_in_profiles
+
 __all__ = ["hot_spots"]
 
 #: Seconds that a profile may take.
@@ -37,7 +39,8 @@ def hot_spots(
     on_gpu = device is not None and device.type == "cuda"
     os.environ.setdefault("KINETO_LOG_LEVEL", "99")  # or it tells the terminal that it starts and stops
     step()
-    with profile(activities=[ProfilerActivity.CPU, *[ProfilerActivity.CUDA] * on_gpu], acc_events=True) as profiler:
+    activities = [ProfilerActivity.CPU, *[ProfilerActivity.CUDA] * on_gpu]
+    with named_in_profiles(), profile(activities=activities, acc_events=True) as profiler:
         for _ in range(steps):
             step()
     events = profiler.key_averages()

@@ -3,14 +3,15 @@
 import ctypes
 import hashlib
 import os
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from functools import lru_cache
 from pathlib import Path
 from typing import Any
 
 import torch
 
-__all__ = ["SOURCES", "addresses", "integers", "kernel", "source_hash", "status"]
+__all__ = ["SOURCES", "addresses", "integers", "kernel", "named_in_profiles", "source_hash", "status"]
 
 FOLDER = Path(__file__).parent
 #: What the library is compiled from.
@@ -73,6 +74,26 @@ def kernel(name: str, dtype: torch.dtype) -> Any:
         True
     """
     return _library()[0].get((name, dtype))
+
+
+@contextmanager
+def named_in_profiles() -> Iterator[None]:
+    """Let torch's profiler see kernels, as ``slimbayes::scale`` and so on; outside, a call does not ask for it."""
+    kernels = _library()[0]
+    unnamed = dict(kernels)
+
+    def named(name: str, run: Any) -> Any:
+        def call(*arguments: Any) -> Any:
+            with torch.profiler.record_function(f"slimbayes::{name}"):
+                return run(*arguments)
+
+        return call
+
+    kernels.update({key: named(key[0], run) for key, run in unnamed.items()})
+    try:
+        yield
+    finally:
+        kernels.update(unnamed)
 
 
 def addresses(tensors: Sequence[torch.Tensor | None]) -> Any:
