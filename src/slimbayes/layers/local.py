@@ -8,7 +8,8 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from slimbayes.layers.own_gradients import gradients_by_autograd, plain_operations_wanted
+from slimbayes.layers.own_gradients import autograd_wanted, gradients_by_autograd, plain_operations_wanted
+from slimbayes.layers.products import product, turned_product
 from slimbayes.layers.squared_dot import log_features, through_features
 
 __all__ = ["local_linear", "variance_maps"]
@@ -83,12 +84,12 @@ class _LocalLinear(torch.autograd.Function):
     def forward(
         ctx: Any, x: Tensor, weight: Tensor, bias: Tensor | None, noise: Tensor, bias_log: Tensor | None, *logs: Tensor
     ) -> Tensor:
-        y = F.linear(x, weight, bias)
+        y = product(x, weight, turned=True, bias=bias)
         squares = x.square()
         of_bias = _bias_log_variance(bias_log, logs[0])
         if len(logs) == 1:
             maps, inner = (2 * logs[0]).exp_(), squares
-            variance = (inner @ maps.T).add_(of_bias.exp_())
+            variance = product(inner, maps, turned=True).add_(of_bias.exp_())
         else:
             maps = _joint_maps(of_bias, *logs)
             inner = maps[:, : x.shape[1]] @ squares.T
@@ -102,20 +103,20 @@ class _LocalLinear(torch.autograd.Function):
     @staticmethod
     def backward(ctx: Any, grad: Tensor) -> tuple[Tensor | None, ...]:
         x, weight, bias, ratio, bias_log, squares, maps, inner, *logs = ctx.saved_tensors
-        if torch.is_grad_enabled():
+        if autograd_wanted(grad):
             noise = ratio * _std(x, bias_log, tuple(logs)).detach()
             return gradients_by_autograd(_plain, (x, weight, bias, noise, bias_log, *logs), [grad])
         needs_x, needs_weight, needs_bias = ctx.needs_input_grad[:3]
-        of_weight = grad.T @ x if needs_weight else None  # the largest goes first, into memory that is free
+        of_weight = turned_product(grad, x) if needs_weight else None  # the largest goes first, into memory that is free
         of_bias = grad.sum(0) if needs_bias else None
         slope = grad * ratio
         of_bias_log = of_squares = None
         if len(logs) == 1:
-            of_logs: tuple[Tensor, ...] = ((slope.T @ squares).mul_(maps),)
+            of_logs: tuple[Tensor, ...] = (turned_product(slope, squares).mul_(maps),)
             if bias_log is not None:
                 of_bias_log = slope.sum(0).mul_(_bias_log_variance(bias_log, maps).exp_())
             if needs_x:
-                of_squares = slope @ maps
+                of_squares = product(slope, maps)
         else:
             size, of_maps = x.shape[1], torch.empty_like(maps)
             # Few rows by many columns: the other way round these products take several times as long.
@@ -129,7 +130,7 @@ class _LocalLinear(torch.autograd.Function):
                 of_bias_log = of_maps[-1, size:]
             if needs_x:
                 of_squares = of_inner.T @ maps[:-1, :size]
-        of_x = None if of_squares is None else (grad @ weight).addcmul_(of_squares, x)
+        of_x = None if of_squares is None else product(grad, weight).addcmul_(of_squares, x)
         return of_x, of_weight, of_bias, None, of_bias_log, *of_logs
 
 

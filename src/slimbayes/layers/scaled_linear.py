@@ -9,6 +9,7 @@ from torch import Tensor
 from slimbayes.layers.flips import Flipped, Side, parts_of, side_of
 from slimbayes.layers.own_gradients import autograd_wanted, gradients_by_autograd
 from slimbayes.layers.passes import NOTHING, Slopes, rectified_back, scale, scale_back, weight_back
+from slimbayes.layers.products import groups_back, product, turned_product
 from slimbayes.layers.scratch import scratch
 
 __all__ = ["scaled_linear"]
@@ -56,10 +57,10 @@ def _forward(
     if s is not None:
         z = scale(places, s, None, scratch("input", places))
     if r is not None:
-        product = torch.mm(z, weight.T, out=None if keep else outputs)
-        scale(product, r, bias, outputs)
-        return y, product if keep else None
-    torch.mm(z, weight.T, out=outputs)
+        between = product(z, weight, turned=True, out=None if keep else outputs)
+        scale(between, r, bias, outputs)
+        return y, between if keep else None
+    product(z, weight, turned=True, out=outputs)
     if bias is not None:
         outputs.view(bias.shape[0], -1, outputs.shape[1]).add_(bias.unsqueeze(1))
     return y, None
@@ -86,7 +87,7 @@ class _ScaledLinear(torch.autograd.Function):
         ctx.by_weight = not needs_x and any(ctx.needs_input_grad[3:]) and _cheaper_by_weight(x, s, r)
         trained = any(ctx.needs_input_grad[6:])
         # Not among the saved tensors, which nobody could drop when a ReLU turns out to have kept enough of it.
-        y, ctx.product = _forward(x, weight, bias, s, r, keep=trained and not ctx.by_weight)
+        y, ctx.between = _forward(x, weight, bias, s, r, keep=trained and not ctx.by_weight)
         ctx.rectified = None
         ctx.save_for_backward(x, weight, bias, *parts)
         return y
@@ -116,7 +117,7 @@ class _ScaledLinear(torch.autograd.Function):
             of_r, of_bias = _through_r(ctx, grad, places, weight, bias, s, r, before, needs_r, biases)
             grad = before
         if needs_x or needs_s:
-            of_x = grad @ weight
+            of_x = product(grad, weight)
         z = places
         if s is not None:
             z = scratch("input", places)
@@ -127,7 +128,7 @@ class _ScaledLinear(torch.autograd.Function):
                 assert slopes is not None
                 of_s = slopes.side
         if needs_weight:
-            of_weight = grad.T @ z
+            of_weight = turned_product(grad, z)
         of_x = of_x.view(x.shape) if needs_x and of_x is not None else None
         return of_x, of_weight if needs_weight else None, of_bias, *of_s, *of_r
 
@@ -145,10 +146,10 @@ def _through_r(
     biases: int,
 ) -> Slopes:
     """Go back through the output factor: from the product, what a ReLU has kept of it, or the product once more."""
-    product, rectified = ctx.product, ctx.rectified
-    ctx.product = ctx.rectified = None  # what holds the graph, such as a loss, is not to hold these
+    between, rectified = ctx.between, ctx.rectified
+    ctx.between = ctx.rectified = None  # what holds the graph, such as a loss, is not to hold these
     slopes: Slopes | None = None
-    if needs_r and product is None:
+    if needs_r and between is None:
         if rectified is not None and rectified[0]._version == rectified[1]:
             found = rectified_back(grad, rectified[0].view(grad.shape), r, bias, before, biases)
             if found is not None:
@@ -157,9 +158,9 @@ def _through_r(
                     _mend(slopes, doubtful, grad, places, weight, s, r)
         if slopes is None:
             z = places if s is None else scale(places, s, None, scratch("input", places))
-            product = z @ weight.T
+            between = product(z, weight, turned=True)
     if slopes is None:
-        slopes = scale_back(grad, product, r, of_factor=before, sums=needs_r, biases=biases)
+        slopes = scale_back(grad, between, r, of_factor=before, sums=needs_r, biases=biases)
     assert slopes is not None
     return slopes
 
@@ -189,8 +190,8 @@ def _drop_what_a_relu_keeps(x: Tensor) -> None:
     node: Any = x.grad_fn
     if type(node) is RELU:
         layer = node.next_functions[0][0]
-        if isinstance(layer, _ScaledLinear._backward_cls) and layer.product is not None:
-            layer.product, layer.rectified = None, (x.detach(), x._version)
+        if isinstance(layer, _ScaledLinear._backward_cls) and layer.between is not None:
+            layer.between, layer.rectified = None, (x.detach(), x._version)
 
 
 def _cheaper_by_weight(x: Tensor, s: Side, r: Side) -> bool:
@@ -203,11 +204,13 @@ def _cheaper_by_weight(x: Tensor, s: Side, r: Side) -> bool:
 def _by_weight(
     grad: Tensor, places: Tensor, weight: Tensor, s: Tensor, r: Tensor | None
 ) -> tuple[Tensor, Tensor, Tensor | None]:
-    r"""Return the gradients of the weight, s and r where x needs none: a product fewer, for the layer in front.
+    """Return the gradients of the weight, s and r where x needs none: a product fewer, for the layer in front.
 
-    With :math:`N_k = g_k^\top x_k` over the rows of group k: :math:`\partial W = \sum_k N_k \circ r_k s_k^\top`,
-    :math:`\partial s_k = (W \circ N_k)^\top r_k` and :math:`\partial r_k = (W \circ N_k) s_k`.
+    The formulas are in ``groups_back``; without that kernel, the weight of each group goes through memory.
     """
+    found = groups_back(grad, places, weight, s, r)
+    if found is not None:
+        return found
     of_weight, of_s = torch.empty_like(weight), torch.zeros_like(s)
     of_r = None if r is None else torch.empty_like(r)
     own = scratch("weight", weight)

@@ -15,7 +15,7 @@ __all__ = ["SOURCES", "addresses", "integers", "kernel", "named_in_profiles", "s
 
 FOLDER = Path(__file__).parent
 #: What the library is compiled from.
-SOURCES = ("kernels.c", "passes.inc", "laws.inc", "tied.inc")
+SOURCES = ("kernels.c", "passes.inc", "laws.inc", "tied.inc", "products.inc")
 #: Set to 1, this leaves the library alone.
 SWITCH = "SLIMBAYES_NO_NATIVE"
 
@@ -31,6 +31,12 @@ KERNELS: dict[str, tuple[tuple[Any, ...], Any]] = {
     "deviations_back": ((*[POINTER] * 6, *[INTEGER] * 3), None),
     "normal_kl": ((*[POINTER] * 3, INTEGER, REAL, REAL, POINTER, POINTER), REAL),
     "tied_sum": ((POINTER, POINTER, INTEGER, INTEGER, *[REAL] * 3, POINTER, POINTER), REAL),
+}
+#: The same of those that compilers and processors with vectors of numbers are needed for.
+PRODUCTS: dict[str, tuple[tuple[Any, ...], Any]] = {
+    "product": ((POINTER, POINTER, ctypes.c_int, *[INTEGER] * 3, POINTER, POINTER), None),
+    "turned_product": ((POINTER, POINTER, *[INTEGER] * 3, POINTER, POINTER), None),
+    "groups_back": ((*[POINTER] * 5, *[INTEGER] * 4, *[POINTER] * 4), None),
 }
 TYPES = {torch.float32: "float", torch.float64: "double"}
 
@@ -57,13 +63,26 @@ def _library() -> tuple[dict[tuple[str, torch.dtype], Any], str]:
     if found != source_hash():
         return {}, f"not used: {path.name} was compiled from other sources; install slimbayes again"
     library.signs.argtypes, library.signs.restype = (POINTER, POINTER, INTEGER), None
-    kernels = {("signs", torch.int8): library.signs}
-    for name, (arguments, result) in KERNELS.items():
+    kernels = {("signs", torch.int8): library.signs, **_declared(library, KERNELS)}
+    if hasattr(library, "products_quicker") and library.products_quicker():
+        kernels.update(products(library, library.products_known()))
+    return kernels, "used"
+
+
+def products(library: ctypes.CDLL, version: int) -> dict[tuple[str, torch.dtype], Any]:
+    """Return products of matrices in the version for x86-64-v3 or v4, which all of them have from then on."""
+    library.products_use(version)
+    return _declared(library, PRODUCTS)
+
+
+def _declared(library: ctypes.CDLL, kernels: dict[str, tuple[tuple[Any, ...], Any]]) -> dict[Any, Any]:
+    found = {}
+    for name, (arguments, result) in kernels.items():
         for dtype, suffix in TYPES.items():
             function = getattr(library, f"{name}_{suffix}")
             function.argtypes, function.restype = arguments, result
-            kernels[name, dtype] = function
-    return kernels, "used"
+            found[name, dtype] = function
+    return found
 
 
 def kernel(name: str, dtype: torch.dtype) -> Any:
