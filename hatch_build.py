@@ -11,7 +11,7 @@ from typing import Any
 from hatchling.builders.hooks.plugin.interface import BuildHookInterface
 
 FOLDER = Path("src/slimbayes/native")
-SOURCES = ("kernels.c", "passes.inc", "laws.inc", "tied.inc", "products.inc")
+SOURCES = ("kernels.c", "passes.inc", "laws.inc", "tied.inc", "products.inc", "convolutions.inc")
 #: Nothing that changes what an expression means.
 FLAGS = "-std=gnu11 -O3 -fPIC -shared -fno-math-errno -fno-trapping-math -fopenmp-simd"
 

@@ -20,7 +20,8 @@ from torch.func import functional_call, grad, jacrev, jvp, vmap
 
 from slimbayes.layers.flips import Flipped
 from slimbayes.layers.folded_conv import folded_conv
-from slimbayes.layers.scaled_conv import Geometry, scaled_conv
+from slimbayes.layers.geometry import Geometry
+from slimbayes.layers.scaled_conv import scaled_conv
 from slimbayes.layers.scaled_linear import scaled_linear
 
 LAYOUTS = ("linear", "linear_3d", "conv2d", "conv2d_geometry")

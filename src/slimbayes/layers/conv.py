@@ -9,9 +9,11 @@ from torch import Tensor, nn
 
 from slimbayes.layers.flips import Flipped, Side
 from slimbayes.layers.folded_conv import folded_conv
+from slimbayes.layers.geometry import Geometry
 from slimbayes.layers.ops import ConvOp, ConvTransposeOp
+from slimbayes.layers.passes import kernel_for
 from slimbayes.layers.rank1 import Rank1
-from slimbayes.layers.scaled_conv import Geometry, scaled_conv
+from slimbayes.layers.scaled_conv import scaled_conv
 
 __all__ = [
     "Rank1Conv1d",
@@ -41,6 +43,9 @@ class _Rank1Conv(ConvOp, Rank1):
         """Tell whether weights for each draw cost less than passes over the input and the output do."""
         if isinstance(s, Flipped) or isinstance(r, Flipped) or not torch.is_grad_enabled():
             return False  # the gain is in the backward pass, where sums over positions are saved
+        side = r if s is None else s
+        if side is not None and kernel_for("scale", x, side) is not None:
+            return False  # compiled passes cost less
         draws = {drawn.shape[0] for drawn in (s, r) if drawn is not None}
         positions = x.shape[0] * math.prod(x.shape[2:])
         return (

@@ -6,8 +6,9 @@ import torch
 from torch import Tensor
 
 from slimbayes.layers.flips import parts_of
+from slimbayes.layers.geometry import Geometry
 from slimbayes.layers.own_gradients import autograd_wanted, gradients_by_autograd
-from slimbayes.layers.scaled_conv import Geometry, plain_conv
+from slimbayes.layers.scaled_conv import plain_conv
 
 __all__ = ["folded_conv"]
 

@@ -6,11 +6,22 @@ import torch
 from torch import Tensor, nn
 
 from slimbayes.layers import torch_passes
-from slimbayes.layers.flips import Flipped
+from slimbayes.layers.flips import Flipped, Side
 from slimbayes.layers.torch_passes import LEAST_BESIDE_BIAS, LEAST_DIVISOR, NOTHING, SMALLEST_FACTOR, Slopes
 from slimbayes.native import kernel
 
-__all__ = ["NOTHING", "Slopes", "rectified_back", "scale", "scale_back", "weight_back"]
+__all__ = [
+    "NOTHING",
+    "Slopes",
+    "described",
+    "fits",
+    "is_known",
+    "kernel_for",
+    "rectified_back",
+    "scale",
+    "scale_back",
+    "weight_back",
+]
 
 #: Of more elements, torch's threads are quicker together than one that does everything in a pass.
 MOST_FOR_ONE_THREAD = 2**17
@@ -30,10 +41,10 @@ def scale(x: Tensor, side: Tensor | Flipped, bias: Tensor | None, out: Tensor) -
         >>> scale(x, values, torch.tensor([[10.0]]), torch.empty(4, 1))[:, 0]
         tensor([12., 12., 13., 13.])
     """
-    run = _kernel("scale", x, side)
-    if run is None or not _lies_alike(x, out) or not _fits(bias, side):
+    run = kernel_for("scale", x, side)
+    if run is None or not _lies_alike(x, out) or not fits(bias, side):
         return torch_passes.scale(x, side, bias, out)
-    run(x.data_ptr(), *_described(side, x), _address(bias), 1 if bias is None else bias.shape[0], out.data_ptr())
+    run(x.data_ptr(), *described(side, x), _address(bias), 1 if bias is None else bias.shape[0], out.data_ptr())
     return out
 
 
@@ -68,7 +79,7 @@ def scale_back(
         >>> scale_back(grad, x, values, of_factor=of_x, biases=1), of_x.flatten()
         (Slopes(side=(tensor([[3.]]), None, None), bias=tensor([[2.]])), tensor([3., 3.]))
     """
-    run = _kernel("scale_back", grad, side)
+    run = kernel_for("scale_back", grad, side)
     others = (factor, of_factor, scaled)
     if run is None or not all(one is None or _lies_alike(grad, one) for one in others) or not _divides(biases, side):
         return torch_passes.scale_back(grad, factor, side, of_factor, scaled, sums, biases, divided)
@@ -79,7 +90,7 @@ def scale_back(
     small = run(
         grad.data_ptr(),
         _address(factor),
-        *_described(side, grad),
+        *described(side, grad),
         _address(of_factor),
         _address(scaled),
         _address(of_loc),
@@ -116,9 +127,9 @@ def rectified_back(
         >>> slopes.side[0][0, 0], doubtful
         (tensor(2.), tensor([1]))
     """
-    run = _kernel("rectified_back", grad, side)
+    run = kernel_for("rectified_back", grad, side)
     lie_alike = _lies_alike(grad, rectified) and _lies_alike(grad, of_factor)
-    if run is None or not (lie_alike and _divides(biases, side) and _fits(bias, side)):
+    if run is None or not (lie_alike and _divides(biases, side) and fits(bias, side)):
         return torch_passes.rectified_back(grad, rectified, side, bias, of_factor, biases)
     loc, deviation = (side.loc, side.deviation) if isinstance(side, Flipped) else (side, None)
     of_loc = torch.empty_like(loc)
@@ -129,7 +140,7 @@ def rectified_back(
         grad.data_ptr(),
         rectified.data_ptr(),
         _address(bias),
-        *_described(side, grad),
+        *described(side, grad),
         of_factor.data_ptr(),
         of_loc.data_ptr(),
         _address(of_deviation),
@@ -182,19 +193,22 @@ def weight_back(
     return run(*map(_address, everything), *own.shape, first)
 
 
-def _kernel(name: str, x: Tensor, side: Tensor | Flipped) -> Any:
+def kernel_for(name: str, x: Tensor, side: Tensor | Flipped) -> Any:
     """Return the compiled kernel if it knows how x and the side lie in memory."""
     run = kernel(name, x.dtype)
     if run is None or type(x) not in (Tensor, nn.Parameter) or not _channels_lie_last(x):
         return None
     if x.numel() > MOST_FOR_ONE_THREAD and torch.get_num_threads() > 1:
         return None
+    return run if is_known(side) else None
+
+
+def is_known(side: Side) -> bool:
+    """Tell whether kernels know how the values lie in memory."""
     if isinstance(side, Flipped):
         rows_lie_together = side.deviation.stride(1) == 1 == side.signs.stride(1)
-        known = side.loc.is_contiguous() and rows_lie_together and side.signs.dtype is torch.int8
-    else:
-        known = side.is_contiguous()
-    return run if known else None
+        return side.loc.is_contiguous() and rows_lie_together and side.signs.dtype is torch.int8
+    return side is None or side.is_contiguous()
 
 
 def _channels_lie_last(x: Tensor) -> bool:
@@ -214,14 +228,15 @@ def _divides(biases: int, side: Tensor | Flipped) -> bool:
     return biases == 0 or rows % biases == 0
 
 
-def _fits(bias: Tensor | None, side: Tensor | Flipped) -> bool:
+def fits(bias: Tensor | None, side: Tensor | Flipped) -> bool:
+    """Tell whether kernels know how the biases lie in memory, and which rows have them."""
     if bias is None:
         return True
     loc = side.loc if isinstance(side, Flipped) else side
     return bias.is_contiguous() and bias.dtype is loc.dtype and _divides(bias.shape[0], side)
 
 
-def _described(side: Tensor | Flipped, x: Tensor) -> tuple[int | None, ...]:
+def described(side: Tensor | Flipped, x: Tensor) -> tuple[int | None, ...]:
     """Return a side as the kernels take it: addresses, strides, members, draws, rows of a draw, places, channels."""
     channels = x.shape[1]
     places = x.numel() // channels

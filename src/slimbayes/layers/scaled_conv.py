@@ -1,16 +1,18 @@
 """A convolution between an input and an output factor as one operation, with its own gradients."""
 
-from typing import Any, NamedTuple
+from typing import Any
 
 import torch
 from torch import Tensor
 
+from slimbayes.layers.convolutions import whole_conv
 from slimbayes.layers.flips import Flipped, Side, parts_of, side_of
+from slimbayes.layers.geometry import Geometry
 from slimbayes.layers.own_gradients import autograd_wanted, gradients_by_autograd
 from slimbayes.layers.passes import NOTHING, scale, scale_back
 from slimbayes.layers.scratch import scratch
 
-__all__ = ["Geometry", "plain_conv", "scaled_conv"]
+__all__ = ["plain_conv", "scaled_conv"]
 
 #: Of fewer channels, the gradient of the input takes several times as long as that of the weight.
 FEW_CHANNELS = 8
@@ -18,19 +20,6 @@ FEW_CHANNELS = 8
 FEW_PRODUCTS = 128
 #: Fewer rows of a draw would not pay for a gradient of their own.
 LEAST_ROWS_BY_WEIGHT = 8
-
-
-class Geometry(NamedTuple):
-    """How a convolution moves over its input."""
-
-    stride: tuple[int, ...]
-    padding: tuple[int, ...]
-    dilation: tuple[int, ...]
-    groups: int
-
-    def arguments(self) -> tuple[Any, ...]:
-        """Return what ``aten::convolution`` takes after the bias."""
-        return self.stride, self.padding, self.dilation, False, [0] * len(self.stride), self.groups
 
 
 def scaled_conv(x: Tensor, weight: Tensor, bias: Tensor | None, s: Side, r: Side, geometry: Geometry) -> Tensor:
@@ -54,12 +43,19 @@ def scaled_conv(x: Tensor, weight: Tensor, bias: Tensor | None, s: Side, r: Side
         tensor([ 1.,  1., 30., 30.])
     """
     if not torch.is_grad_enabled():
-        y = _convolved(x, weight, s, geometry)
-        if r is not None:
-            return scale(y, r, bias, y)
-        return y if bias is None else y.add_(_for_rows(bias, x))
+        return _forward(x, weight, bias, s, r, geometry)
     trained: Tensor = _ScaledConv.apply(x, weight, bias, geometry, *parts_of(s), *parts_of(r))
     return trained
+
+
+def _forward(x: Tensor, weight: Tensor, bias: Tensor | None, s: Side, r: Side, geometry: Geometry) -> Tensor:
+    whole = whole_conv(x, weight, bias, s, r, geometry)
+    if whole is not None:
+        return whole
+    y = _convolved(x, weight, s, geometry)
+    if r is not None:
+        return scale(y, r, bias, y)
+    return y if bias is None else y.add_(_for_rows(bias, x))
 
 
 def _convolved(x: Tensor, weight: Tensor, s: Side, geometry: Geometry) -> Tensor:
@@ -103,20 +99,17 @@ class _ScaledConv(torch.autograd.Function):
         ctx: Any, x: Tensor, weight: Tensor, bias: Tensor | None, geometry: Geometry, *parts: Tensor | None
     ) -> Tensor:
         s, r = side_of(*parts[:3]), side_of(*parts[3:])
-        y = _convolved(x, weight, s, geometry)
         trained = any(ctx.needs_input_grad[7:])
         ctx.output = product = None
-        if r is not None and bias is not None and trained:
-            product = y
+        if trained and bias is not None:
+            product = _forward(x, weight, None, s, None, geometry)
             y = scale(product, r, bias, torch.empty_like(product))
-        elif r is not None:
-            scale(y, r, bias, y)
+        else:
+            y = _forward(x, weight, bias, s, r, geometry)
             # Not among the saved tensors, or a ReLU that works in place on it would be an error. If something has
             # changed it, the backward pass takes notice.
             if trained and not y.is_inference() and not _is_cheap(weight):
                 ctx.output, ctx.version = y.detach(), y._version
-        elif bias is not None:
-            y.add_(_for_rows(bias, x))
         ctx.save_for_backward(x, weight, bias, product, *parts)
         ctx.geometry = geometry
         return y

@@ -74,39 +74,51 @@ EXPORT void signs(const unsigned char *bytes, signed char *out, long count) {
 #define DEPTH 1024L
 #define TALL 6
 
+typedef struct {
+    long height, width, inputs, outputs, kernel_height, kernel_width, stride_y, stride_x, pad_y, pad_x, out_height, out_width;
+} ConvShape;
+
 #undef REAL
 #undef NAME
 #define REAL float
 #define INDEX int
+#define BASE(name) name##_float
 #define NAME(name) name##_float_v4
 #define TARGET "arch=x86-64-v4"
 #define BYTES 64
 #define WIDE 4
+#define SUMS 16
 #include "products.inc"
 #undef NAME
 #undef TARGET
 #undef BYTES
 #undef WIDE
+#undef SUMS
 #define NAME(name) name##_float_v3
 #define TARGET "arch=x86-64-v3"
 #define BYTES 32
 #define WIDE 2
+#define SUMS 8
 #include "products.inc"
 #undef REAL
 #undef INDEX
 #undef NAME
+#undef BASE
 #define REAL double
 #define INDEX long
+#define BASE(name) name##_double
 #define NAME(name) name##_double_v3
 #include "products.inc"
 #undef NAME
 #undef TARGET
 #undef BYTES
 #undef WIDE
+#undef SUMS
 #define NAME(name) name##_double_v4
 #define TARGET "arch=x86-64-v4"
 #define BYTES 64
 #define WIDE 4
+#define SUMS 16
 #include "products.inc"
 
 static int kind = 0; /* the version that is used; 0 for none */
@@ -142,6 +154,19 @@ void products_use(int version) { kind = version; }
         long outputs, long inputs, type *of_weight, type *of_s, type *of_r, type *memory \
     ) { \
         BY_KIND(groups_back, type, grad, x, weight, s, r, groups, rows, outputs, inputs, of_weight, of_s, of_r, memory); \
+    } \
+    void scaled_conv_##type( \
+        const type *x, const type *weight, const type *s, const type *s_deviation, long s_stride, const signed char *s_signs, \
+        long s_signs_stride, long s_members, long s_draws, long s_share, long s_inner, long s_channels, const type *r, \
+        const type *r_deviation, long r_stride, const signed char *r_signs, long r_signs_stride, long r_members, \
+        long r_draws, long r_share, long r_inner, long r_channels, const type *bias, long biases, long rows, \
+        const ConvShape *shape, type *out, type *memory \
+    ) { \
+        Side_##type before = { \
+            s, s_deviation, s_signs, s_stride, s_signs_stride, s_members, s_draws, s_share, s_inner, s_channels}; \
+        Side_##type behind = { \
+            r, r_deviation, r_signs, r_stride, r_signs_stride, r_members, r_draws, r_share, r_inner, r_channels}; \
+        BY_KIND(scaled_conv, type, x, weight, before, behind, bias, biases, rows, shape, out, memory); \
     }
 EACH_TYPE(float)
 EACH_TYPE(double)

@@ -15,7 +15,7 @@ __all__ = ["SOURCES", "addresses", "integers", "kernel", "named_in_profiles", "s
 
 FOLDER = Path(__file__).parent
 #: What the library is compiled from.
-SOURCES = ("kernels.c", "passes.inc", "laws.inc", "tied.inc", "products.inc")
+SOURCES = ("kernels.c", "passes.inc", "laws.inc", "tied.inc", "products.inc", "convolutions.inc")
 #: Set to 1, this leaves the library alone.
 SWITCH = "SLIMBAYES_NO_NATIVE"
 
@@ -36,6 +36,7 @@ KERNELS: dict[str, tuple[tuple[Any, ...], Any]] = {
 PRODUCTS: dict[str, tuple[tuple[Any, ...], Any]] = {
     "product": ((POINTER, POINTER, ctypes.c_int, *[INTEGER] * 3, POINTER, POINTER), None),
     "turned_product": ((POINTER, POINTER, *[INTEGER] * 3, POINTER, POINTER), None),
+    "scaled_conv": ((POINTER, POINTER, *SIDE, *SIDE, POINTER, INTEGER, INTEGER, *[POINTER] * 3), None),
     "groups_back": ((*[POINTER] * 5, *[INTEGER] * 4, *[POINTER] * 4), None),
 }
 TYPES = {torch.float32: "float", torch.float64: "double"}
