@@ -1,4 +1,4 @@
-"""Products and convolutions of our own: torch's in double precision say the same, and no memory is touched but theirs."""
+"""Products and convolutions of our own: torch's say the same, and no memory is touched but theirs."""
 
 from contextlib import contextmanager
 from itertools import product as every
@@ -83,7 +83,9 @@ def test_products(sizes, dtype):
 def test_gradients_of_groups(sizes, with_r, dtype):
     groups, rows, outputs, inputs = sizes
     x, grad = torch.randn(groups, rows, inputs, dtype=dtype), torch.randn(groups, rows, outputs, dtype=dtype)
-    weight, s, r = (torch.randn(shape, dtype=dtype) for shape in ((outputs, inputs), (groups, inputs), (groups, outputs)))
+    weight, s, r = (
+        torch.randn(shape, dtype=dtype) for shape in ((outputs, inputs), (groups, inputs), (groups, outputs))
+    )
     exact = [one.double().requires_grad_() for one in (weight, s, r)]
     y = (x.double() * exact[1].unsqueeze(1)) @ exact[0].T * (exact[2].unsqueeze(1) if with_r else 1)
     expected = torch.autograd.grad(y, exact if with_r else exact[:2], grad.double())
@@ -153,7 +155,9 @@ def last(x):
 @pytest.mark.parametrize("geometry", GEOMETRIES, ids=str)
 def test_convolutions(geometry, dtype):
     inputs, outputs, height, width, kernel, stride, padding = geometry
-    x, weight = (last(torch.randn(shape, dtype=dtype)) for shape in ((ROWS, inputs, height, width), (outputs, inputs, *kernel)))
+    x, weight = (
+        last(torch.randn(shape, dtype=dtype)) for shape in ((ROWS, inputs, height, width), (outputs, inputs, *kernel))
+    )
     how = Geometry(stride, padding, (1, 1), 1)
     kinds = ("members", "rows", "flipped", "none")
     for before, behind, members in every(kinds, kinds, (0, 1, 2)):

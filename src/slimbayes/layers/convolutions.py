@@ -1,6 +1,7 @@
 """Convolutions between two factors in one compiled kernel, where its passes over memory are what costs."""
 
 import math
+from functools import lru_cache
 
 import torch
 from torch import Tensor, nn
@@ -15,15 +16,17 @@ __all__ = ["whole_conv"]
 
 #: Vectors of the widest kind hold so many numbers; the kernel wants whole ones of output channels.
 LANES = 16
-#: With more products for each element of input and output, torch's convolution and two passes are quicker.
-MOST_PRODUCTS = 200
+#: With more products for each element of input and output, the two passes that are saved are nothing.
+MOST_PRODUCTS = 300
+#: Nor are they worth more products with zeros of the padding, which torch leaves out.
+MOST_WITH_PADDING = 20
 #: What a kernel and its input take of a processor's second cache.
 MOST_ELEMENTS = 2**17
 NO_SIDE = (None, None, 0, None, 0, 1, 1, 1, 1, 1)
 
 
 def whole_conv(x: Tensor, weight: Tensor, bias: Tensor | None, s: Side, r: Side, geometry: Geometry) -> Tensor | None:
-    """Return ``scaled_conv`` of its arguments outside autograd; None where the kernel is not there, or not the quickest.
+    """Return ``scaled_conv`` of its arguments outside autograd; None where there is no kernel, or a quicker way.
 
     Example:
         >>> x, weight = (torch.ones(4, 3, 16, 16).to(memory_format=torch.channels_last) for _ in range(2))
@@ -34,23 +37,17 @@ def whole_conv(x: Tensor, weight: Tensor, bias: Tensor | None, s: Side, r: Side,
     run = kernel("scaled_conv", x.dtype)
     if run is None or x.dim() != 4 or torch.get_num_threads() > 1 or not _lie_well(x, weight):
         return None
-    (rows, inputs, height, width), (outputs, _, lines, columns) = x.shape, weight.shape
-    (stride_y, stride_x), (pad_y, pad_x) = geometry.stride, geometry.padding
-    out_height = (height + 2 * pad_y - lines) // stride_y + 1
-    out_width = (width + 2 * pad_x - columns) // stride_x + 1
-    if geometry.groups > 1 or geometry.dilation != (1, 1) or outputs % LANES or out_height < 1:
+    rows, inputs, height, width = x.shape
+    outputs, _, lines, columns = weight.shape
+    size = _size(inputs, height, width, outputs, lines, columns, geometry)
+    if size is None:
         return None
-    if out_width < 4 * max(1, 4 * LANES // math.gcd(outputs, 4 * LANES)):  # as many as a tile has
-        return None
-    moved = inputs * height * width + outputs * out_height * out_width
-    depth, padded = inputs * lines * columns, (height + 2 * pad_y) * (width + 2 * pad_x) * inputs
-    if depth * outputs * out_height * out_width > MOST_PRODUCTS * moved or padded + 4 * LANES * depth > MOST_ELEMENTS:
-        return None
+    out_height, out_width, elements = size
     if not (is_known(s) and is_known(r) and all(side is None or fits(bias, side) for side in (s, r))):
         return None
     y = torch.empty((rows, outputs, out_height, out_width), dtype=x.dtype, memory_format=torch.channels_last)
-    memory = scratch("panel", x, padded + 4 * LANES * depth + width * inputs + 2 * outputs)
-    shape = (height, width, inputs, outputs, lines, columns, stride_y, stride_x, pad_y, pad_x, out_height, out_width)
+    memory = scratch("panel", x, elements + width * inputs + 2 * outputs)
+    shape = (height, width, inputs, outputs, lines, columns, *geometry.stride, *geometry.padding, out_height, out_width)
     run(
         x.data_ptr(),
         weight.data_ptr(),
@@ -64,6 +61,30 @@ def whole_conv(x: Tensor, weight: Tensor, bias: Tensor | None, s: Side, r: Side,
         memory.data_ptr(),
     )
     return y
+
+
+@lru_cache(1024)
+def _size(
+    inputs: int, height: int, width: int, outputs: int, lines: int, columns: int, geometry: Geometry
+) -> tuple[int, int, int] | None:
+    """Return an output's size and the elements of a panel and an image, if the kernel is to convolve such images."""
+    across = list(zip((height, width), (lines, columns), geometry.stride, geometry.padding, strict=True))
+    out_height, out_width = ((size + 2 * pad - taps) // stride + 1 for size, taps, stride, pad in across)
+    if geometry.groups > 1 or geometry.dilation != (1, 1) or outputs % LANES or out_height < 1:
+        return None
+    if out_width < 4 * max(1, 4 * LANES // math.gcd(outputs, 4 * LANES)):  # as many as a tile has
+        return None
+    moved = inputs * height * width + outputs * out_height * out_width
+    each, places = inputs * outputs, lines * columns * out_height * out_width
+    inside = math.prod(
+        sum(0 <= i * stride + tap - pad < size for i in range(out) for tap in range(taps))
+        for (size, taps, stride, pad), out in zip(across, (out_height, out_width), strict=True)
+    )
+    if each * places > MOST_PRODUCTS * moved or each * (places - inside) > MOST_WITH_PADDING * moved:
+        return None
+    padded = math.prod(size + 2 * pad for size, _, _, pad in across) * inputs
+    elements = padded + 4 * LANES * inputs * lines * columns
+    return (out_height, out_width, elements) if elements <= MOST_ELEMENTS else None
 
 
 def _lie_well(*tensors: Tensor) -> bool:

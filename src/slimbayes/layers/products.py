@@ -78,7 +78,8 @@ def groups_back(
     r"""Return the gradients of W, s and r in :math:`y = ((x \circ s) W^\top) \circ r` for groups of rows, or None.
 
     With :math:`N_k = g_k^\top x_k` over the rows of group k: :math:`\partial W = \sum_k N_k \circ r_k s_k^\top`,
-    :math:`\partial s_k = (W \circ N_k)^\top r_k` and :math:`\partial r_k = (W \circ N_k) s_k`. No :math:`N_k` is stored.
+    :math:`\partial s_k = (W \circ N_k)^\top r_k` and :math:`\partial r_k = (W \circ N_k) s_k`.
+    No :math:`N_k` is stored.
 
     Args:
         grad: Of y, ``(rows, outputs)``.

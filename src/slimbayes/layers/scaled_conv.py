@@ -101,7 +101,7 @@ class _ScaledConv(torch.autograd.Function):
         s, r = side_of(*parts[:3]), side_of(*parts[3:])
         trained = any(ctx.needs_input_grad[7:])
         ctx.output = product = None
-        if trained and bias is not None:
+        if trained and r is not None and bias is not None:
             product = _forward(x, weight, None, s, None, geometry)
             y = scale(product, r, bias, torch.empty_like(product))
         else:
@@ -132,7 +132,7 @@ class _ScaledConv(torch.autograd.Function):
                 slopes = scale_back(grad, ctx.output, r, before, biases=biases, divided=True)
             if slopes is None:
                 if needs_r and product is None:
-                    product = torch.convolution(_scaled(x, s), weight, None, *ctx.geometry.arguments())
+                    product = _forward(x, weight, None, s, None, ctx.geometry)
                 slopes = scale_back(grad, product, r, before, sums=needs_r, biases=biases)
             assert slopes is not None
             grad, (of_r, of_bias) = before, slopes
@@ -146,7 +146,7 @@ class _ScaledConv(torch.autograd.Function):
 
 def _is_cheap(weight: Tensor) -> bool:
     """Tell whether to convolve once more rather than to keep the output: few products, as in a shortcut's layer."""
-    return weight[0].numel() == weight.shape[1] <= FEW_PRODUCTS
+    return weight.numel() == weight.shape[0] * weight.shape[1] and weight.shape[1] <= FEW_PRODUCTS
 
 
 def _through(

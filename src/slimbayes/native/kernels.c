@@ -71,9 +71,6 @@ EXPORT void signs(const unsigned char *bytes, signed char *out, long count) {
 
 /* Products are written for two kinds of processors: those with the 32 wide registers of x86-64-v4, and x86-64-v3. */
 #ifdef ON_X86
-#define DEPTH 1024L
-#define TALL 6
-
 typedef struct {
     long height, width, inputs, outputs, kernel_height, kernel_width, stride_y, stride_x, pad_y, pad_x, out_height, out_width;
 } ConvShape;
@@ -84,41 +81,23 @@ typedef struct {
 #define INDEX int
 #define BASE(name) name##_float
 #define NAME(name) name##_float_v4
-#define TARGET "arch=x86-64-v4"
-#define BYTES 64
-#define WIDE 4
-#define SUMS 16
+#define VERSION 4
 #include "products.inc"
-#undef NAME
-#undef TARGET
-#undef BYTES
-#undef WIDE
-#undef SUMS
 #define NAME(name) name##_float_v3
-#define TARGET "arch=x86-64-v3"
-#define BYTES 32
-#define WIDE 2
-#define SUMS 8
+#define VERSION 3
 #include "products.inc"
 #undef REAL
 #undef INDEX
-#undef NAME
 #undef BASE
+
 #define REAL double
 #define INDEX long
 #define BASE(name) name##_double
-#define NAME(name) name##_double_v3
-#include "products.inc"
-#undef NAME
-#undef TARGET
-#undef BYTES
-#undef WIDE
-#undef SUMS
 #define NAME(name) name##_double_v4
-#define TARGET "arch=x86-64-v4"
-#define BYTES 64
-#define WIDE 4
-#define SUMS 16
+#define VERSION 4
+#include "products.inc"
+#define NAME(name) name##_double_v3
+#define VERSION 3
 #include "products.inc"
 
 static int kind = 0; /* the version that is used; 0 for none */
