@@ -78,6 +78,16 @@ def test_the_switch(setting, expected, monkeypatch):
 
 
 @needs_kernels
+@pytest.mark.usefixtures("_looked_up_anew")
+def test_the_switch_of_products(monkeypatch):
+    monkeypatch.setenv(library.SWITCH, "products")
+    assert status() == "used"
+    assert kernel("scale", torch.float32) is not None
+    assert not library.has_products()
+    assert all(kernel(name, dtype) is None for name in library.PRODUCTS for dtype in DTYPES)
+
+
+@needs_kernels
 def test_kernels_of_both_types_and_no_other():
     for name in library.KERNELS:
         assert [kernel(name, dtype) is not None for dtype in (*DTYPES, torch.bfloat16)] == [True, True, False]

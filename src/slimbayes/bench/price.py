@@ -13,7 +13,7 @@ from slimbayes.bench.networks import MEMBERS, NETWORKS, BenchNetwork, find_netwo
 from slimbayes.bench.price_rows import ROWS, Row
 from slimbayes.bench.price_run import NetworkRun
 from slimbayes.bench.steps import Step
-from slimbayes.native import status
+from slimbayes.native import has_products, status
 from slimbayes.provenance import provenance
 
 __all__ = ["all_networks", "run_price"]
@@ -53,7 +53,8 @@ def run_price(
         profile: Say where the time goes in what ``"misses"`` its target, in ``"all"`` cases or in ``"none"``.
 
     Returns:
-        JSON values: settings, provenance, whether compiled kernels are used, the machine's load before the run;
+        JSON values: settings, provenance, whether compiled kernels are used and
+        have the products, the machine's load before the run;
         ``results[network][case]`` with the median seconds, the ratio to the plain network with quartiles and interval,
         the target and whether it is met (for memory bytes instead of seconds, and those of scratch memory, which is
         kept); in ``runs`` the rounds of each interleaved run; in ``profiles`` the operators that take longest; in
@@ -90,6 +91,7 @@ def run_price(
             "seed": seed,
         },
         "kernels": status(),
+        "own_products": has_products(),
         "load_before": load,
         "warning": load_warning(load),
         "results": {},

@@ -11,12 +11,12 @@ from typing import Any
 
 import torch
 
-__all__ = ["SOURCES", "addresses", "integers", "kernel", "named_in_profiles", "source_hash", "status"]
+__all__ = ["SOURCES", "addresses", "has_products", "integers", "kernel", "named_in_profiles", "source_hash", "status"]
 
 FOLDER = Path(__file__).parent
 #: What the library is compiled from.
 SOURCES = ("kernels.c", "passes.inc", "laws.inc", "tied.inc", "products.inc", "convolutions.inc")
-#: Set to 1, this leaves the library alone.
+#: Set to 1, this leaves the library alone; set to "products", its products of matrices and convolutions.
 SWITCH = "SLIMBAYES_NO_NATIVE"
 
 POINTER, INTEGER, REAL = ctypes.c_void_p, ctypes.c_long, ctypes.c_double
@@ -32,7 +32,7 @@ KERNELS: dict[str, tuple[tuple[Any, ...], Any]] = {
     "normal_kl": ((*[POINTER] * 3, INTEGER, REAL, REAL, POINTER, POINTER), REAL),
     "tied_sum": ((POINTER, POINTER, INTEGER, INTEGER, *[REAL] * 3, POINTER, POINTER), REAL),
 }
-#: The same of those that compilers and processors with vectors of numbers are needed for.
+#: The same of those that not every compiler and processor can have.
 PRODUCTS: dict[str, tuple[tuple[Any, ...], Any]] = {
     "product": ((POINTER, POINTER, ctypes.c_int, *[INTEGER] * 3, POINTER, POINTER), None),
     "turned_product": ((POINTER, POINTER, *[INTEGER] * 3, POINTER, POINTER), None),
@@ -50,7 +50,8 @@ def source_hash() -> str:
 @lru_cache(1)
 def _library() -> tuple[dict[tuple[str, torch.dtype], Any], str]:
     """Return the kernels by name and type, and what there is to say about them."""
-    if os.environ.get(SWITCH, "0") not in ("", "0"):
+    switch = os.environ.get(SWITCH, "0")
+    if switch not in ("", "0", "products"):
         return {}, f"not used: {SWITCH} is set"
     path = next(FOLDER.glob("kernels*.so"), None)
     if path is None:
@@ -65,7 +66,7 @@ def _library() -> tuple[dict[tuple[str, torch.dtype], Any], str]:
         return {}, f"not used: {path.name} was compiled from other sources; install slimbayes again"
     library.signs.argtypes, library.signs.restype = (POINTER, POINTER, INTEGER), None
     kernels = {("signs", torch.int8): library.signs, **_declared(library, KERNELS)}
-    if hasattr(library, "products_quicker") and library.products_quicker():
+    if switch != "products" and hasattr(library, "products_quicker") and library.products_quicker():
         kernels.update(products(library, library.products_known()))
     return kernels, "used"
 
@@ -124,6 +125,11 @@ def addresses(tensors: Sequence[torch.Tensor | None]) -> Any:
 def integers(numbers: Sequence[int]) -> Any:
     """Return an array of numbers."""
     return (INTEGER * len(numbers))(*numbers)
+
+
+def has_products() -> bool:
+    """Return whether the kernels have products of matrices and convolutions that are quicker here than torch's."""
+    return kernel("product", torch.float32) is not None
 
 
 def status() -> str:
