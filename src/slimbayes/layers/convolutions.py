@@ -87,8 +87,12 @@ def _size(
     return (out_height, out_width, elements) if elements <= MOST_ELEMENTS else None
 
 
-def _lie_well(*tensors: Tensor) -> bool:
-    known = (Tensor, nn.Parameter)
+def _lie_well(x: Tensor, weight: Tensor) -> bool:
+    last = torch.channels_last
     return all(
-        type(one) in known and one.is_cpu and one.is_contiguous(memory_format=torch.channels_last) for one in tensors
+        type(one) in (Tensor, nn.Parameter)
+        and one.is_cpu
+        and one.dtype is x.dtype
+        and one.is_contiguous(memory_format=last)
+        for one in (x, weight)
     )

@@ -125,12 +125,14 @@ def _padded(outputs: int) -> int:
     return outputs + 8
 
 
-def _kernel(name: str, rows: int, depth: int, columns: int, *tensors: Tensor | None) -> Any:
+def _kernel(name: str, rows: int, depth: int, columns: int, first: Tensor, *others: Tensor | None) -> Any:
     """Return the compiled kernel if it knows how all lie in memory, and is quicker."""
-    run = kernel(name, tensors[0].dtype)  # type: ignore[union-attr]
+    dtype = first.dtype
+    run = kernel(name, dtype)
     if run is None or rows < LEAST_ROWS or depth < LEAST_DEPTH or -columns % COLUMNS > MOST_SPARE * columns:
         return None
     if torch.get_num_threads() > 1:  # torch's are quicker together
         return None
-    known = all(one is None or (type(one) in KNOWN and one.is_cpu and one.is_contiguous()) for one in tensors)
-    return run if known else None
+    given = [first, *(one for one in others if one is not None)]
+    alike = all(type(one) in KNOWN and one.is_cpu and one.dtype is dtype and one.is_contiguous() for one in given)
+    return run if alike else None
