@@ -39,8 +39,10 @@ def with_products(version):
     with pytest.MonkeyPatch.context() as patch:
         found = {**kernels, **library.products(handle, version)}
         patch.setattr(library, "_library", lambda: (found, said))
-        yield
-    handle.products_use(handle.products_known() if handle.products_quicker() else 0)
+        try:
+            yield
+        finally:
+            handle.products_use(handle.products_known() if handle.products_quicker() else 0)
 
 
 @contextmanager

@@ -16,6 +16,7 @@ from slimbayes.layers.flips import Flipped, parts_of
 from slimbayes.layers.geometry import Geometry
 from slimbayes.layers.products import groups_back, product, turned_product
 from slimbayes.layers.scaled_conv import plain_conv
+from slimbayes.layers.scratch import scratch as plain_scratch
 
 DTYPES = (torch.float32, torch.float64)
 #: Rows, depth and columns: tiles and panels that are full, almost empty, and more than are taken at once.
@@ -202,6 +203,8 @@ def convolved():
 
 
 NETWORKS = {"dense": (dense, (80,)), "convolved": (convolved, (3, 16, 16))}
+#: Weight posteriors convolve as torch does.
+NO_KERNELS = {("convolved", "mean_field"), ("convolved", "k_tied")}
 METHODS = {
     "rank1": lambda net: sb.rank1(net, members=4, dropout_rate=0.05),
     "shared": lambda net: sb.rank1(net, members=4, noise="shared"),
@@ -209,6 +212,21 @@ METHODS = {
     "mean_field": lambda net: sb.mean_field(net, prior_std=0.3, estimator="local"),
     "k_tied": lambda net: sb.k_tied(net, k=2, prior_std=0.3, estimator="local"),
 }
+
+
+@contextmanager
+def counted():
+    """Give a list with an entry for each product and convolution of our own."""
+    ran = []
+
+    def scratch(*args):
+        ran.append(args)
+        return plain_scratch(*args)
+
+    with pytest.MonkeyPatch.context() as patch:
+        for module in (products, convolutions):
+            patch.setattr(module, "scratch", scratch)
+        yield ran
 
 
 def a_step(network, method):
@@ -225,13 +243,36 @@ def a_step(network, method):
 
 
 @pytest.mark.usefixtures("_own")
-@pytest.mark.parametrize("method", METHODS)
-@pytest.mark.parametrize("network", NETWORKS)
+@pytest.mark.parametrize(("network", "method"), sorted(set(every(NETWORKS, METHODS)) - NO_KERNELS))
 def test_a_step_and_a_prediction_are_those_of_torchs_products(network, method):
-    loss, gradients, draws = a_step(network, method)
-    with without_products():
+    with counted() as ran:
+        loss, gradients, draws = a_step(network, method)
+    assert len(ran) >= 4  # two layers, in a step and a prediction
+    with without_products(), counted() as ran:
         plain_loss, plain_gradients, plain_draws = a_step(network, method)
+    assert not ran
     torch.testing.assert_close(loss, plain_loss, rtol=1e-5, atol=0)
     torch.testing.assert_close(draws, plain_draws, rtol=1e-4, atol=1e-5)
     for name, expected in plain_gradients.items():
         assert (gradients[name] - expected).abs().max() <= 1e-4 * expected.abs().max() + 1e-7, name
+
+
+@pytest.mark.usefixtures("_own")
+@pytest.mark.parametrize("method", ["mean_field", "k_tied"])
+def test_a_batch_of_gradients_is_each_of_them(method):
+    """Autograd shows such a batch one gradient at a time, which has no memory that a kernel could read."""
+    torch.manual_seed(3)
+    model = METHODS[method](nn.Linear(64, 64))
+    outputs = model(torch.randn(40, 64)).flatten(0, 1)
+    parameters = [one for one in model.parameters() if one.requires_grad]
+    several = torch.randn(3, *outputs.shape)
+    how = {"retain_graph": True, "allow_unused": True}
+    together = torch.autograd.grad(outputs, parameters, several, is_grads_batched=True, **how)
+    for i, one in enumerate(several):
+        with counted() as ran:
+            alone = torch.autograd.grad(outputs, parameters, one, **how)
+        assert ran
+        for batch, expected in zip(together, alone, strict=True):
+            assert (batch is None) == (expected is None)
+            if expected is not None:
+                assert_near(batch[i], expected, TOLERANCES[torch.float32][1])

@@ -1,7 +1,9 @@
 """The compiled library: when it is used, and each law and sign that it computes against torch and closed forms."""
 
+import ctypes
 import math
 import os
+import platform
 import shutil
 import subprocess
 import sys
@@ -42,6 +44,16 @@ def _looked_up_anew():
 @pytest.mark.skipif(not (shutil.which("cc") or shutil.which("gcc")), reason="no C compiler on the PATH")
 def test_with_a_compiler_on_the_path_the_kernels_are_used():
     assert status() == "used", "install slimbayes again, and unset SLIMBAYES_NO_NATIVE"
+
+
+@needs_kernels
+@pytest.mark.skipif(
+    platform.machine() != "x86_64" or sys.platform != "linux" or not shutil.which("gcc"), reason="no gcc on x86 Linux"
+)
+def test_products_are_compiled_on_x86():
+    """Or their tests would be skipped, and nobody would notice."""
+    handle = ctypes.CDLL(str(next(library.FOLDER.glob("kernels*.so"))))
+    assert hasattr(handle, "products_known")
 
 
 @pytest.mark.usefixtures("_looked_up_anew")

@@ -53,12 +53,11 @@ def run_price(
         profile: Say where the time goes in what ``"misses"`` its target, in ``"all"`` cases or in ``"none"``.
 
     Returns:
-        JSON values: settings, provenance, whether compiled kernels are used and
-        have the products, the machine's load before the run;
-        ``results[network][case]`` with the median seconds, the ratio to the plain network with quartiles and interval,
-        the target and whether it is met (for memory bytes instead of seconds, and those of scratch memory, which is
-        kept); in ``runs`` the rounds of each interleaved run; in ``profiles`` the operators that take longest; in
-        ``seconds`` how long it all took.
+        JSON values: settings, provenance, whether compiled kernels are used and multiply matrices, the machine's load
+        before the run; ``results[network][case]`` with the median seconds, the ratio to the plain network with
+        quartiles and interval, the target and whether it is met (for memory bytes instead of seconds, and those of
+        scratch memory, which is kept); in ``runs`` the rounds of each interleaved run; in ``profiles`` the operators
+        that take longest; in ``seconds`` how long it all took.
 
     Example:
         >>> from slimbayes.bench.networks import dense_net

@@ -4,12 +4,12 @@ import math
 from functools import lru_cache
 
 import torch
-from torch import Tensor, nn
+from torch import Tensor
 
 from slimbayes.layers.flips import Side
 from slimbayes.layers.geometry import Geometry
 from slimbayes.layers.passes import described, fits, is_known
-from slimbayes.layers.scratch import scratch
+from slimbayes.layers.scratch import WITH_MEMORY, scratch
 from slimbayes.native import integers, kernel
 
 __all__ = ["whole_conv"]
@@ -90,9 +90,6 @@ def _size(
 def _lie_well(x: Tensor, weight: Tensor) -> bool:
     last = torch.channels_last
     return all(
-        type(one) in (Tensor, nn.Parameter)
-        and one.is_cpu
-        and one.dtype is x.dtype
-        and one.is_contiguous(memory_format=last)
+        type(one) in WITH_MEMORY and one.is_cpu and one.dtype is x.dtype and one.is_contiguous(memory_format=last)
         for one in (x, weight)
     )

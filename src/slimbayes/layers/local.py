@@ -107,9 +107,8 @@ class _LocalLinear(torch.autograd.Function):
             noise = ratio * _std(x, bias_log, tuple(logs)).detach()
             return gradients_by_autograd(_plain, (x, weight, bias, noise, bias_log, *logs), [grad])
         needs_x, needs_weight, needs_bias = ctx.needs_input_grad[:3]
-        of_weight = (
-            turned_product(grad, x) if needs_weight else None
-        )  # the largest goes first, into memory that is free
+        # The largest goes first, into memory that is free.
+        of_weight = turned_product(grad, x) if needs_weight else None
         of_bias = grad.sum(0) if needs_bias else None
         slope = grad * ratio
         of_bias_log = of_squares = None

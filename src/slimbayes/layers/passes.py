@@ -3,10 +3,11 @@
 from typing import Any
 
 import torch
-from torch import Tensor, nn
+from torch import Tensor
 
 from slimbayes.layers import torch_passes
 from slimbayes.layers.flips import Flipped, Side
+from slimbayes.layers.scratch import WITH_MEMORY
 from slimbayes.layers.torch_passes import LEAST_BESIDE_BIAS, LEAST_DIVISOR, NOTHING, SMALLEST_FACTOR, Slopes
 from slimbayes.native import kernel
 
@@ -196,7 +197,7 @@ def weight_back(
 def kernel_for(name: str, x: Tensor, side: Tensor | Flipped) -> Any:
     """Return the compiled kernel if it knows how x and the side lie in memory."""
     run = kernel(name, x.dtype)
-    if run is None or type(x) not in (Tensor, nn.Parameter) or not _channels_lie_last(x):
+    if run is None or type(x) not in WITH_MEMORY or not _channels_lie_last(x):
         return None
     if x.numel() > MOST_FOR_ONE_THREAD and torch.get_num_threads() > 1:
         return None

@@ -3,9 +3,9 @@
 from typing import Any
 
 import torch
-from torch import Tensor, nn
+from torch import Tensor
 
-from slimbayes.layers.scratch import scratch
+from slimbayes.layers.scratch import WITH_MEMORY, scratch
 from slimbayes.native import kernel
 
 __all__ = ["groups_back", "product", "turned_product"]
@@ -18,8 +18,6 @@ LEAST_ROWS, LEAST_DEPTH = 24, 32
 MOST_SPARE = 0.125
 #: ``groups_back`` goes through all rows for each panel, which are to stay in a processor's second cache.
 MOST_ROWS_OF_GROUPS = 2048
-#: Tensors of other types may be without memory, or stand for something else.
-KNOWN = (Tensor, nn.Parameter)
 
 
 def product(
@@ -134,5 +132,5 @@ def _kernel(name: str, rows: int, depth: int, columns: int, first: Tensor, *othe
     if torch.get_num_threads() > 1:  # torch's are quicker together
         return None
     given = [first, *(one for one in others if one is not None)]
-    alike = all(type(one) in KNOWN and one.is_cpu and one.dtype is dtype and one.is_contiguous() for one in given)
+    alike = all(type(one) in WITH_MEMORY and one.is_cpu and one.dtype is dtype and one.is_contiguous() for one in given)
     return run if alike else None

@@ -7,8 +7,10 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-__all__ = ["release_scratch", "scratch", "scratch_bytes"]
+__all__ = ["WITH_MEMORY", "release_scratch", "scratch", "scratch_bytes"]
 
+#: Tensors of other types may be without memory, or stand for something else, as fake ones do.
+WITH_MEMORY = (Tensor, nn.Parameter)
 #: More than this is not kept for one use.
 MOST_BYTES = 2**27
 #: Shapes that are remembered at once.
@@ -40,7 +42,7 @@ def scratch(use: str, like: Tensor, *shape: int) -> Tensor:
         >>> first.data_ptr() == second.data_ptr(), second.shape
         (True, torch.Size([3, 2]))
     """
-    if type(like) not in (Tensor, nn.Parameter):  # such as a fake one, which stands for a shape: it must not be kept
+    if type(like) not in WITH_MEMORY:  # it must not be kept
         return like.new_empty(shape) if shape else torch.empty_like(like)
     last = not shape and like.dim() == 4 and like.is_contiguous(memory_format=torch.channels_last)
     key = (use, like.dtype, shape or like.shape, last)
