@@ -83,7 +83,7 @@ def measure(networks: Sequence[Any], rounds: int) -> dict[str, Any]:
 
 def table(results: dict[str, Any]) -> str:
     """Return the ratios as text: a row for each case, a column for each network."""
-    from slimbayes.text_table import aligned
+    from slimbayes._text_table import aligned
 
     networks = results["results"]
     cases = dict.fromkeys(case for rows in networks.values() for case in rows)
@@ -99,8 +99,8 @@ def main() -> None:
     if not peer_environment.is_inside(options.venv):
         peer_environment.enter(options.venv)
     from slimbayes._checks import check_choice
+    from slimbayes._files import write_json
     from slimbayes.bench.networks import NETWORKS
-    from slimbayes.files import write_json
 
     names = options.networks.split(",") if options.networks else list(NETWORKS)
     try:

@@ -9,9 +9,9 @@ from pathlib import Path
 
 import torch
 
+from slimbayes._files import write_json
+from slimbayes._provenance import provenance
 from slimbayes.corruptions import COMMON, EXTRA, corrupt
-from slimbayes.files import write_json
-from slimbayes.provenance import provenance
 
 IMAGES, ROUNDS = 500, 3
 

@@ -10,8 +10,8 @@ from torch import nn
 from torch.nn.utils import parametrizations
 
 import slimbayes as sb
+from slimbayes import conversion
 from slimbayes.layers.rank1 import Rank1
-from slimbayes.methods import conversion
 
 
 class Block(nn.Module):

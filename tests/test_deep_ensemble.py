@@ -9,7 +9,7 @@ from torch import nn
 
 import slimbayes as sb
 from cases import NETWORKS
-from slimbayes import tree
+from slimbayes import batching
 
 MEMBERS, BATCH, CLASSES = 3, 6, 2
 
@@ -173,10 +173,10 @@ def made(name, **options):
 
 def alone(networks, args, kwargs):
     """Return the tensors that the networks return one by one, stacked."""
-    plain_args, plain_kwargs = tree.unmarked((args, kwargs))
+    plain_args, plain_kwargs = batching.unmarked((args, kwargs))
     return [
         torch.stack(parts)
-        for parts in zip(*(tree.tensors(net(*plain_args, **plain_kwargs)) for net in networks), strict=True)
+        for parts in zip(*(batching.tensors(net(*plain_args, **plain_kwargs)) for net in networks), strict=True)
     ]
 
 
@@ -187,7 +187,7 @@ def test_the_pass_equals_the_members_one_by_one(name, vectorised):
     wanted = alone(networks, args, kwargs)
     for samples in (1, 2, 0):
         outputs = model(*args, samples=samples, **kwargs)
-        for ours, theirs in zip(tree.tensors(outputs), wanted, strict=True):
+        for ours, theirs in zip(batching.tensors(outputs), wanted, strict=True):
             if theirs.dim() == 1:  # an auxiliary loss
                 torch.testing.assert_close(ours, theirs.mean(), rtol=1e-5, atol=1e-5)
             else:
@@ -205,7 +205,7 @@ def test_the_pass_equals_the_members_one_by_one(name, vectorised):
 @pytest.mark.parametrize("name", [*CASES, *REFUSED])
 def test_gradients_through_the_vectorised_pass(name):
     model, networks, args, kwargs = made(name, vectorised=True)
-    sum(x.square().mean() for x in tree.tensors(model(*args, **kwargs)) if x.dim()).backward()
+    sum(x.square().mean() for x in batching.tensors(model(*args, **kwargs)) if x.dim()).backward()
     sum(x.square().mean() for x in alone(networks, args, kwargs) if x.dim() > 1).backward()
     for k, network in enumerate(networks):
         for ours, theirs in zip(model.net.networks[k].parameters(), network.parameters(), strict=True):

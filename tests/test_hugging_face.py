@@ -10,8 +10,8 @@ from safetensors import safe_open
 from torch import nn
 
 import slimbayes as sb
+from slimbayes import conversion
 from slimbayes.layers.rank1 import Rank1
-from slimbayes.methods import conversion
 
 pytestmark = pytest.mark.filterwarnings("ignore:::transformers")
 

@@ -10,8 +10,8 @@ from torch import distributions as td
 from torch import nn
 
 import slimbayes as sb
-from slimbayes.layers.covariance_root import ROOTS
-from slimbayes.layers.dense_normal import DenseNormalLinear
+from slimbayes.ensembles.covariance_root import ROOTS
+from slimbayes.ensembles.dense_normal import DenseNormalLinear
 from slimbayes.methods import laplace as module
 from slimbayes.methods.laplace import dense_normal_model
 

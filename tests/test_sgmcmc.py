@@ -9,7 +9,7 @@ from torch import nn
 from torch._dynamo.testing import CompileCounter
 
 import slimbayes as sb
-from slimbayes.layers.kept import pick
+from slimbayes.ensembles.kept import pick
 from slimbayes.mcmc import CyclicalRate, chain_report, effective_sample_size, kept_samples, r_hat, to_arviz
 
 NUM_DATA, NOISE = 40, 0.5

@@ -11,8 +11,8 @@ from torch import nn
 from torch.nn.utils.rnn import pack_sequence
 
 import slimbayes as sb
-from slimbayes.layers.statistics import inputs_of
-from slimbayes.layers.swag_law import SwagLaw
+from slimbayes.ensembles.statistics import inputs_of
+from slimbayes.ensembles.swag_law import SwagLaw
 
 
 def walk(steps, size=5, members=1, seed=0):

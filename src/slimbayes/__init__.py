@@ -26,17 +26,18 @@ if TYPE_CHECKING:
     from slimbayes import report as report
     from slimbayes import shifts as shifts
     from slimbayes import training as training
+    from slimbayes.batching import BatchAxis as BatchAxis
     from slimbayes.calibration import ConformalClassifier as ConformalClassifier
     from slimbayes.calibration import ConformalRegressor as ConformalRegressor
     from slimbayes.calibration import TemperatureScaling as TemperatureScaling
     from slimbayes.calibration import calibration_split as calibration_split
     from slimbayes.calibration import load_calibration as load_calibration
+    from slimbayes.conversion import register_converter as register_converter
     from slimbayes.likelihoods import Bernoulli as Bernoulli
     from slimbayes.likelihoods import Categorical as Categorical
     from slimbayes.likelihoods import Gaussian as Gaussian
     from slimbayes.mcmc.model_sampler import chain_sampler as chain_sampler
     from slimbayes.methods.batch_ensemble import batch_ensemble as batch_ensemble
-    from slimbayes.methods.conversion import register_converter as register_converter
     from slimbayes.methods.deep_ensemble import add_member as add_member
     from slimbayes.methods.deep_ensemble import deep_ensemble as deep_ensemble
     from slimbayes.methods.deterministic import deterministic as deterministic
@@ -56,7 +57,6 @@ if TYPE_CHECKING:
     from slimbayes.schedules import linear_annealing as linear_annealing
     from slimbayes.schedules import stepwise_annealing as stepwise_annealing
     from slimbayes.summary import count_parameters as count_parameters
-    from slimbayes.tree import BatchAxis as BatchAxis
 
 #: Where each public name is. They are imported when they are first used, so that the command line need not wait
 #: for torch before it can print its help. A test holds this against the list above.
@@ -72,7 +72,7 @@ _PLACES = {
     **dict.fromkeys(("Bernoulli", "Categorical", "Gaussian"), "likelihoods"),
     "chain_sampler": "mcmc.model_sampler",
     "batch_ensemble": "methods.batch_ensemble",
-    "register_converter": "methods.conversion",
+    "register_converter": "conversion",
     **dict.fromkeys(("add_member", "deep_ensemble"), "methods.deep_ensemble"),
     "deterministic": "methods.deterministic",
     "k_tied": "methods.k_tied",
@@ -90,7 +90,7 @@ _PLACES = {
     "load": "pretrained",
     **dict.fromkeys(("linear_annealing", "stepwise_annealing"), "schedules"),
     "count_parameters": "summary",
-    "BatchAxis": "tree",
+    "BatchAxis": "batching",
 }
 
 __getattr__ = lazily("slimbayes", _PLACES)

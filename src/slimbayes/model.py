@@ -14,21 +14,21 @@ from typing import Any, Self
 import torch
 from torch import Generator, Tensor, nn
 
-from slimbayes import tree
+from slimbayes import batching
+from slimbayes._check_rows import check_rows
 from slimbayes._checks import check_choice, check_count
-from slimbayes.checking import check_rows
-from slimbayes.chunks import MAX_MEMORY, predict_draws
+from slimbayes._chunks import MAX_MEMORY, predict_draws
+from slimbayes.conversion import Conversion, copy_of, replace
+from slimbayes.ensembles.networks import Networks
+from slimbayes.ensembles.refreshed_law import RefreshedLaw
+from slimbayes.ensembles.statistics import refresh_statistics
 from slimbayes.layers.base import BayesianLayer, Collects, Stochastic, every_module, share_sampling
 from slimbayes.layers.factor import Factor
 from slimbayes.layers.factor_group import FactorGroup, alike
 from slimbayes.layers.factor_kl import divergences
-from slimbayes.layers.networks import Networks
 from slimbayes.layers.own_gradients import plain_operations_wanted
-from slimbayes.layers.refreshed_law import RefreshedLaw
-from slimbayes.layers.statistics import refresh_statistics
 from slimbayes.layers.transformer import close_fast_paths, undo_patches
 from slimbayes.likelihoods import Likelihood, get_likelihood
-from slimbayes.methods.conversion import Conversion, copy_of, replace
 from slimbayes.prediction import Prediction
 from slimbayes.sampling import NOISES, Sampling, check_sampling, generator_for
 from slimbayes.summary import Summary
@@ -121,7 +121,7 @@ class BayesianModel(nn.Module):
         if draw is not None:
             samples = self._samples_of(draw)
         batch_dim = self.sampling.batch_dim
-        size = tree.batch_size((args, kwargs), batch_dim)
+        size = batching.batch_size((args, kwargs), batch_dim)
         if size == 0:
             raise ValueError("Expected a batch of at least one example, but got an empty one.")
         each = samples if samples > 1 else 1  # not max: compilers are to know that one is one, not an unknown
@@ -130,11 +130,11 @@ class BayesianModel(nn.Module):
         # Whose turn it is first is random, so that every member meets every example sooner or later.
         first = self._first(generator) if split else 0
         change = self._dealt(each, first) if split else self._tiled(self.members * each)
-        args, kwargs = tree.on_batch((args, kwargs), size, batch_dim, change, self.independent)
+        args, kwargs = batching.on_batch((args, kwargs), size, batch_dim, change, self.independent)
         output = self._run(args, kwargs, samples, noise, rows, generator, draw)
         if split:
-            return tree.collect(output, self.members, each, size, batch_dim, first, (args, kwargs))
-        return tree.split_draws(output, self.members * each, rows, batch_dim, (args, kwargs))
+            return batching.collect(output, self.members, each, size, batch_dim, first, (args, kwargs))
+        return batching.split_draws(output, self.members * each, rows, batch_dim, (args, kwargs))
 
     def _run(
         self,
@@ -182,7 +182,7 @@ class BayesianModel(nn.Module):
 
     @staticmethod
     def _tiled(copies: int) -> Any:
-        return lambda x, axis: x if copies == 1 else tree.tile(x, axis, copies)
+        return lambda x, axis: x if copies == 1 else batching.tile(x, axis, copies)
 
     def _first(self, generator: Generator | None) -> int | Tensor:
         """Draw a member: a number where it is known at once, and turns that have been met need not be made again."""
@@ -192,7 +192,7 @@ class BayesianModel(nn.Module):
 
     def _dealt(self, samples: int, first: int | Tensor) -> Any:
         def deal(x: Tensor, axis: int) -> Tensor:
-            dealt = tree.deal(x, axis, self.members, first)
+            dealt = batching.deal(x, axis, self.members, first)
             if samples == 1:
                 return dealt
             hands = dealt.unflatten(axis, (self.members, -1)).unsqueeze(axis + 1)

@@ -11,10 +11,10 @@ from torch.nn.modules.loss import _Loss
 from torch.nn.parallel import DistributedDataParallel
 
 from slimbayes._checks import check_choice, check_count, check_number
+from slimbayes.batching import batch_first, map_leaves, output_tensor
 from slimbayes.likelihoods import Categorical, Likelihood, get_likelihood, mixture
 from slimbayes.model import BayesianModel, unwrapped
 from slimbayes.schedules import Schedule
-from slimbayes.tree import batch_first, map_leaves, output_tensor
 
 __all__ = ["ELBO", "Terms"]
 

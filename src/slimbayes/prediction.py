@@ -9,8 +9,8 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from slimbayes._checks import check_number
+from slimbayes.batching import batch_first, output_tensor
 from slimbayes.likelihoods import Bernoulli, Categorical, Gaussian, Likelihood, mixture
-from slimbayes.tree import batch_first, output_tensor
 
 __all__ = ["Prediction"]
 

@@ -13,11 +13,11 @@ from safetensors.torch import save_file
 from torch import Tensor, nn
 
 import slimbayes
-from slimbayes.files import replacing
-from slimbayes.layers.refreshed_law import RefreshedLaw
+from slimbayes._files import replacing
+from slimbayes.conversion import exactly
+from slimbayes.ensembles.refreshed_law import RefreshedLaw
 from slimbayes.likelihoods import LIKELIHOODS, Likelihood, get_likelihood
 from slimbayes.methods.batch_ensemble import batch_ensemble
-from slimbayes.methods.conversion import exactly
 from slimbayes.methods.deep_ensemble import ensemble_of
 from slimbayes.methods.deterministic import deterministic
 from slimbayes.methods.k_tied import k_tied

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 from torch import nn
 from torch.nn.parameter import is_lazy
 
-from slimbayes.methods.conversion import Part, all_parameters
+from slimbayes.conversion import Part, all_parameters
 
 if TYPE_CHECKING:
     from slimbayes.model import BayesianModel

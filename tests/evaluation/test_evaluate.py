@@ -10,6 +10,7 @@ import torch
 from scipy import stats
 
 import slimbayes as sb
+from slimbayes._seeds import Purpose, mix
 from slimbayes.data import load_data
 from slimbayes.evaluation import work
 from slimbayes.evaluation.evaluating import evaluate
@@ -18,7 +19,6 @@ from slimbayes.evaluation.record import Evaluation
 from slimbayes.evaluation.settings import Settings
 from slimbayes.evaluation.subject import Subject
 from slimbayes.likelihoods import get_likelihood
-from slimbayes.seeds import Purpose, mix
 from slimbayes.training import TrainConfig, fit
 
 QUICK = Settings(samples=(1, 3), corruptions=("noise", "blur"), severities=(1, 5), ood=("photos",), resamples=50)

@@ -8,6 +8,7 @@ import torch
 from scipy import stats
 
 import slimbayes as sb
+from slimbayes._seeds import Purpose, mix
 from slimbayes.data import load_data
 from slimbayes.evaluation.evaluating import evaluate
 from slimbayes.evaluation.loading import load_subject
@@ -15,7 +16,6 @@ from slimbayes.evaluation.record import Evaluation
 from slimbayes.evaluation.settings import Settings
 from slimbayes.evaluation.subject import Subject
 from slimbayes.likelihoods import get_likelihood
-from slimbayes.seeds import Purpose, mix
 from slimbayes.training import fit
 
 SEED = mix(0, Purpose.EVALUATION, 0)
@@ -120,7 +120,7 @@ def test_a_full_disk_leaves_the_file_whole_and_is_named(tmp_path, monkeypatch):
     def full(path):
         raise OSError(28, "No space left on device")
 
-    monkeypatch.setattr("slimbayes.files.to_disk", full)
+    monkeypatch.setattr("slimbayes._files.to_disk", full)
     with pytest.raises(OSError, match=r"Cannot write .*evaluation.json: No space left on device"):
         evaluate([subject], Settings(resamples=0, corruptions="none"), fresh=True)
     assert (tmp_path / "evaluation.json").read_text() == before

@@ -6,9 +6,9 @@ import numpy as np
 import pytest
 import torch
 
+from slimbayes._seeds import mix
 from slimbayes.data.dataset import Examples
 from slimbayes.data.preparation import Arrays
-from slimbayes.seeds import mix
 from slimbayes.training.batches import Batches, blocks
 
 SIZE = 53

@@ -11,8 +11,8 @@ from torch import nn
 from training_runs import DIGITS, MLP, small, weights
 
 import slimbayes as sb
+from slimbayes._seeds import Purpose, mix
 from slimbayes.data.registry import load_data
-from slimbayes.seeds import Purpose, mix
 from slimbayes.training import Run, TrainConfig, fit
 
 SIZE, BATCH, STEPS = 200, 64, 4  # of `small`

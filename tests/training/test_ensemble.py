@@ -12,8 +12,8 @@ import torch
 import yaml
 from training_runs import DIGITS, MLP
 
+from slimbayes._seeds import Purpose, mix
 from slimbayes.data.registry import load_data
-from slimbayes.seeds import Purpose, mix
 from slimbayes.training import Run, fit, fit_ensemble
 from slimbayes.training.batches import blocks
 from slimbayes.training.checkpoints import Checkpoints

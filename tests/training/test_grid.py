@@ -15,7 +15,7 @@ import pytest
 import torch
 import yaml
 
-from slimbayes.files import write_json
+from slimbayes._files import write_json
 from slimbayes.training import Run, fit
 from slimbayes.training.cells import cells_of
 from slimbayes.training.grid import is_grid, run_grid

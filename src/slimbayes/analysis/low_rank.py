@@ -7,9 +7,9 @@ from torch import Tensor
 
 from slimbayes._checks import check_choice, check_count, check_number
 from slimbayes.analysis.matrices import layer_name
+from slimbayes.conversion import copy_of
 from slimbayes.layers.gaussian import GaussianWeight
 from slimbayes.layers.scale import FullScale
-from slimbayes.methods.conversion import copy_of
 from slimbayes.model import BayesianModel, unwrapped
 
 __all__ = ["low_rank", "truncated_svd"]

@@ -10,9 +10,9 @@ from slimbayes._checks import check_count, check_number
 from slimbayes.analysis.low_rank import full_weights
 from slimbayes.analysis.matrices import layer_name
 from slimbayes.analysis.nonnegative import nonnegative_factors
+from slimbayes.conversion import all_parameters, copy_of
 from slimbayes.layers.gaussian import GaussianWeight
 from slimbayes.layers.scale import FullScale, TiedScale
-from slimbayes.methods.conversion import all_parameters, copy_of
 from slimbayes.model import BayesianModel
 
 __all__ = ["tie"]

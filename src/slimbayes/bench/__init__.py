@@ -6,12 +6,12 @@ from typing import Any
 import torch
 
 from slimbayes._checks import check_choice, check_count
+from slimbayes._provenance import provenance
 from slimbayes.bench.compiled import COMPILED_SUITES
 from slimbayes.bench.interleaved import calibrate, measure, summarise
 from slimbayes.bench.machine import load_average, load_warning, measuring
 from slimbayes.bench.suites import SUITES as EAGER_SUITES
 from slimbayes.bench.suites import Suite
-from slimbayes.provenance import provenance
 
 __all__ = ["SUITES", "run"]
 

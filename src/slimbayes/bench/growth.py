@@ -9,6 +9,7 @@ import torch
 
 import slimbayes as sb
 from slimbayes._checks import check_choice, check_count
+from slimbayes._provenance import provenance
 from slimbayes.bench.fits import fit_line, fit_power_law
 from slimbayes.bench.growth_points import AXES, Axis
 from slimbayes.bench.interleaved import calibrate, measure, summarise
@@ -16,7 +17,6 @@ from slimbayes.bench.machine import load_average, load_warning, measuring
 from slimbayes.bench.memory import peak_memory
 from slimbayes.bench.networks import CLASSES, BenchNetwork, find_network
 from slimbayes.bench.steps import Step, train_step
-from slimbayes.provenance import provenance
 
 __all__ = ["SPLITTING_NETWORKS", "SPLITTING_TARGET", "run_growth"]
 

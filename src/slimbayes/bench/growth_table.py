@@ -2,7 +2,7 @@
 
 from typing import Any
 
-from slimbayes.text_table import aligned, as_markdown
+from slimbayes._text_table import aligned, as_markdown
 
 __all__ = ["growth_points_table", "growth_table", "splitting_table"]
 

@@ -7,6 +7,7 @@ from typing import Any
 import torch
 
 from slimbayes._checks import check_choice, check_count
+from slimbayes._provenance import provenance
 from slimbayes.bench.lstm import LSTM, LSTM_ROWS
 from slimbayes.bench.machine import load_average, load_warning, measuring
 from slimbayes.bench.networks import MEMBERS, NETWORKS, BenchNetwork, find_network
@@ -14,7 +15,6 @@ from slimbayes.bench.price_rows import ROWS, Row
 from slimbayes.bench.price_run import NetworkRun
 from slimbayes.bench.steps import Step
 from slimbayes.native import has_products, status
-from slimbayes.provenance import provenance
 
 __all__ = ["all_networks", "run_price"]
 

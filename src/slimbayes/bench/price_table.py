@@ -5,9 +5,9 @@ from collections.abc import Iterator
 from importlib.resources import files
 from typing import Any
 
+from slimbayes._text_table import aligned, as_markdown
 from slimbayes.bench.lstm import LSTM, LSTM_ROWS
 from slimbayes.bench.price_rows import ROWS
-from slimbayes.text_table import aligned, as_markdown
 
 __all__ = ["misses", "peers", "price_table", "profile_table"]
 

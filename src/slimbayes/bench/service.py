@@ -11,13 +11,13 @@ import torch
 from torch import Tensor
 
 from slimbayes._checks import check_choice, check_count, check_number
+from slimbayes._provenance import provenance
 from slimbayes.bench.interleaved import measure, ratios
 from slimbayes.bench.machine import load_average, load_warning, measuring
 from slimbayes.bench.networks import MEMBERS, BenchNetwork, find_network
 from slimbayes.bench.service_checks import check_distribution, check_same
 from slimbayes.bench.service_forms import FORMS, NotApplicable, Request
 from slimbayes.bench.service_modules import MODULES, build_modules
-from slimbayes.provenance import provenance
 
 __all__ = ["BATCHES", "SERVED_NETWORKS", "run_service"]
 

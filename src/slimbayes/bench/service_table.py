@@ -2,9 +2,9 @@
 
 from typing import Any
 
+from slimbayes._text_table import aligned, as_markdown
 from slimbayes.bench.networks import NETWORKS
 from slimbayes.bench.service_modules import MODULES
-from slimbayes.text_table import aligned, as_markdown
 
 __all__ = ["service_table"]
 

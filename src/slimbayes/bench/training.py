@@ -10,9 +10,9 @@ from typing import Any
 
 import torch
 
+from slimbayes._seeds import mix
 from slimbayes.bench.suites import LOOP_BATCH
 from slimbayes.data.registry import load_data
-from slimbayes.seeds import mix
 from slimbayes.training.config import TrainConfig
 from slimbayes.training.engine import accelerating
 from slimbayes.training.models import build_model, build_objective

@@ -8,10 +8,10 @@ from typing import Any
 from torch import Tensor
 
 import slimbayes
+from slimbayes._files import write_json
+from slimbayes.batching import tensors
 from slimbayes.calibration.split import checked_outputs
-from slimbayes.files import write_json
 from slimbayes.prediction import Prediction
-from slimbayes.tree import tensors
 
 __all__ = ["FORMAT", "Calibrator"]
 

@@ -7,10 +7,10 @@ from typing import Annotated, Any
 
 import typer
 
+from slimbayes._files import write_json
 from slimbayes.cli.bench_others import OTHERS, describe, draw_growth
 from slimbayes.cli.errors import errors_of
 from slimbayes.cli.output import check_out, progress_bar
-from slimbayes.files import write_json
 
 __all__ = ["bench"]
 

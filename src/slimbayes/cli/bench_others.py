@@ -5,8 +5,8 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
+from slimbayes._files import write_json
 from slimbayes.cli.output import check_out, progress_bar
-from slimbayes.files import write_json
 
 __all__ = ["OTHERS", "describe", "draw_growth"]
 

@@ -7,9 +7,9 @@ from typing import Annotated
 
 import typer
 
+from slimbayes._files import write_json
 from slimbayes.cli.errors import errors_of
 from slimbayes.cli.output import check_out, numbers, progress_bar
-from slimbayes.files import write_json
 
 __all__ = ["demo"]
 

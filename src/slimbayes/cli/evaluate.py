@@ -7,10 +7,10 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from slimbayes._text_table import aligned
 from slimbayes.cli.errors import errors_of
 from slimbayes.cli.output import numbers, progress_bar
 from slimbayes.cli.predict import Which
-from slimbayes.text_table import aligned
 
 if TYPE_CHECKING:
     from slimbayes.evaluation.record import Evaluation

@@ -11,9 +11,9 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from slimbayes._checks import check_choice
+from slimbayes._files import replacing
 from slimbayes.cli.errors import errors_of
 from slimbayes.cli.output import check_out, progress_bar
-from slimbayes.files import replacing
 
 if TYPE_CHECKING:
     from slimbayes.training.predicting import Columns

@@ -6,8 +6,8 @@ from itertools import product
 from pathlib import Path
 from typing import Any
 
+from slimbayes._files import write_json
 from slimbayes.demo.comparison import run
-from slimbayes.files import write_json
 
 __all__ = ["GRID", "choose"]
 

@@ -12,6 +12,8 @@ import torch
 from torch import Tensor
 
 from slimbayes._checks import check_choice, check_count
+from slimbayes._files import write_json
+from slimbayes._provenance import provenance
 from slimbayes.data.bundled import load_digits_set
 from slimbayes.data.dataset import ExampleSource
 from slimbayes.demo.contenders import MEMBERS, METHODS, available, make
@@ -20,8 +22,6 @@ from slimbayes.evaluation.evaluating import evaluate
 from slimbayes.evaluation.record import FILE
 from slimbayes.evaluation.settings import Settings
 from slimbayes.evaluation.subject import Subject
-from slimbayes.files import write_json
-from slimbayes.provenance import provenance
 from slimbayes.shifts.base import check_severity
 
 __all__ = ["run"]

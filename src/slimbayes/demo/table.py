@@ -3,8 +3,8 @@
 from statistics import mean
 from typing import Any
 
+from slimbayes._text_table import aligned, as_markdown
 from slimbayes.metrics.spread import standard_error
-from slimbayes.text_table import aligned, as_markdown
 
 __all__ = ["table"]
 

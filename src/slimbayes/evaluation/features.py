@@ -7,9 +7,9 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from slimbayes import tree
-from slimbayes.chunks import evaluating
-from slimbayes.layers.networks import Networks
+from slimbayes import batching
+from slimbayes._chunks import evaluating
+from slimbayes.ensembles.networks import Networks
 from slimbayes.model import BayesianModel
 
 __all__ = ["features_of"]
@@ -38,7 +38,7 @@ def features_of(model: BayesianModel, *inputs: Any) -> Tensor:
         torch.Size([5, 14])
     """
     batch_dim = model.sampling.batch_dim
-    size = tree.batch_size(inputs, batch_dim)
+    size = batching.batch_size(inputs, batch_dim)
     networks = list(model.net.networks) if isinstance(model.net, Networks) else [model.net]
     with evaluating(model), torch.no_grad(), _one_by_one(model), _last_inputs(networks) as found:
         model(*inputs, samples=0)
@@ -70,7 +70,7 @@ def _last_inputs(networks: list[nn.Module]) -> Iterator[list[tuple[nn.Module, Te
     latest: list[tuple[nn.Module, Tensor]] = []
 
     def note(layer: nn.Module, args: Any, kwargs: Any) -> None:
-        latest[:] = [(layer, x) for x in tree.tensors((args, kwargs))][:1]
+        latest[:] = [(layer, x) for x in batching.tensors((args, kwargs))][:1]
 
     def keep(network: nn.Module, args: Any, output: Any) -> None:
         found.extend(latest)

@@ -4,10 +4,10 @@ import os
 from dataclasses import asdict
 from typing import Any
 
+from slimbayes._files import write_json
+from slimbayes._provenance import provenance
 from slimbayes.evaluation.record import FILE, Evaluation
 from slimbayes.evaluation.subject import Subject
-from slimbayes.files import write_json
-from slimbayes.provenance import provenance
 
 __all__ = ["Store"]
 

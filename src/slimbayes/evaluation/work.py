@@ -7,6 +7,7 @@ from collections.abc import Callable, Iterator
 import torch
 
 from slimbayes import metrics
+from slimbayes._seeds import Purpose, mix
 from slimbayes.evaluation.conditions import Condition
 from slimbayes.evaluation.details import details, histograms
 from slimbayes.evaluation.gallery import gallery
@@ -19,7 +20,6 @@ from slimbayes.evaluation.settings import Settings
 from slimbayes.evaluation.store import Store
 from slimbayes.evaluation.summarise import summarise
 from slimbayes.prediction import Prediction
-from slimbayes.seeds import Purpose, mix
 
 __all__ = ["Work"]
 

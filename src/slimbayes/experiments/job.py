@@ -6,9 +6,9 @@ import traceback
 from dataclasses import dataclass
 from pathlib import Path
 
+from slimbayes._files import replacing, write_json
 from slimbayes.experiments.stored import comparable, readable, result_path
 from slimbayes.experiments.study import Look, Study
-from slimbayes.files import replacing, write_json
 from slimbayes.training.cells import Cell
 from slimbayes.training.run import Run
 
@@ -76,8 +76,8 @@ def run_job(folder: Path) -> str | None:
     Returns:
         None, or what went wrong in one line; the whole story goes to the standard error.
     """
+    from slimbayes._provenance import provenance
     from slimbayes.experiments.looking import look_at
-    from slimbayes.provenance import provenance
     from slimbayes.training.cell_process import train_cell
 
     job = json.loads((folder / FILE).read_text())

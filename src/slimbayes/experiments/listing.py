@@ -4,11 +4,11 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+from slimbayes._text_table import aligned
 from slimbayes.experiments.facts import hardware_at, hours_at
 from slimbayes.experiments.item import Item, read_items
 from slimbayes.experiments.page import runs_in_words
 from slimbayes.experiments.sources import SHOWN_SCALES, Sources
-from slimbayes.text_table import aligned
 
 __all__ = ["listing", "listing_text"]
 

@@ -6,6 +6,7 @@ from typing import Any
 
 import numpy as np
 
+from slimbayes._seeds import Purpose, mix
 from slimbayes.analysis.heat_maps import heat_maps
 from slimbayes.analysis.low_rank import full_weights, low_rank
 from slimbayes.analysis.spectrum import explained_variance
@@ -14,7 +15,6 @@ from slimbayes.data.dataset import DataSet
 from slimbayes.data.registry import load_data
 from slimbayes.experiments.study import Look
 from slimbayes.model import BayesianModel
-from slimbayes.seeds import Purpose, mix
 from slimbayes.summary import count_parameters
 from slimbayes.training.run import Run
 from slimbayes.training.variational_scores import variational_scores

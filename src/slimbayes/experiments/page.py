@@ -3,11 +3,11 @@
 from collections.abc import Mapping, Sequence
 from typing import NamedTuple
 
+from slimbayes._text_table import as_markdown
 from slimbayes.experiments.facts import Facts, facts_of
 from slimbayes.experiments.item import Item
 from slimbayes.experiments.show import Kind, Shown
 from slimbayes.experiments.sources import Sources
-from slimbayes.text_table import as_markdown
 
 __all__ = ["MADE", "Page", "index", "item_page", "shown_part"]
 

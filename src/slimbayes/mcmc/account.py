@@ -8,8 +8,8 @@ from typing import Any, NamedTuple
 import torch
 from torch import Tensor
 
+from slimbayes._text_table import aligned
 from slimbayes.mcmc.diagnostics import effective_sample_size, r_hat
-from slimbayes.text_table import aligned
 
 __all__ = ["ChainSummary", "FactorMixing", "chain_summary", "to_arviz"]
 

@@ -5,7 +5,7 @@ from typing import Any
 from torch import Generator, Tensor, nn
 
 from slimbayes._checks import check_choice, check_count, check_number
-from slimbayes.layers.kept_factor import KeptFactor
+from slimbayes.ensembles.kept_factor import KeptFactor
 from slimbayes.mcmc.base import Sampler
 from slimbayes.mcmc.samplers import SGHMC, SGLD
 from slimbayes.methods.chain_model import ChainModel

@@ -5,8 +5,8 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from slimbayes import tree
-from slimbayes.chunks import evaluating
+from slimbayes import batching
+from slimbayes._chunks import evaluating
 from slimbayes.mcmc.account import ChainSummary, chain_summary
 from slimbayes.mcmc.model_sampler import chains_of
 
@@ -69,7 +69,7 @@ def chain_report(model: Any, *args: Any, **kwargs: Any) -> ChainSummary:
     samples = kept_samples(model)
     if args or kwargs:
         with evaluating(chains), torch.no_grad():
-            outputs = list(tree.tensors(chains(*args, draw=chains.kept_draw(), **kwargs)))
+            outputs = list(batching.tensors(chains(*args, draw=chains.kept_draw(), **kwargs)))
         for place, output in enumerate(outputs):
             name = "output" if len(outputs) == 1 else f"output {place}"
             samples[name] = output.unflatten(0, (chains.members, -1))

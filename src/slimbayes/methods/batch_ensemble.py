@@ -4,8 +4,8 @@ from typing import Any
 
 from torch import nn
 
+from slimbayes.conversion import Selector
 from slimbayes.families import Family
-from slimbayes.methods.conversion import Selector
 from slimbayes.methods.rank1 import rank1
 from slimbayes.model import BayesianModel
 

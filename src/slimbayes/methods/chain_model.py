@@ -7,8 +7,8 @@ import torch
 from torch import Generator, Tensor
 
 from slimbayes._checks import check_count
-from slimbayes.layers.deck import Deck
-from slimbayes.layers.kept import NO_SAMPLE, Keeps
+from slimbayes.ensembles.deck import Deck
+from slimbayes.ensembles.kept import NO_SAMPLE, Keeps
 from slimbayes.model import BayesianModel
 
 __all__ = ["ChainModel"]

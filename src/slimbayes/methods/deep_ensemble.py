@@ -7,8 +7,8 @@ from typing import Any
 import torch
 from torch import nn
 
-from slimbayes.layers.networks import Networks
-from slimbayes.methods.conversion import copy_of
+from slimbayes.conversion import copy_of
+from slimbayes.ensembles.networks import Networks
 from slimbayes.methods.whole import Source, members_of, whole_model
 from slimbayes.model import BayesianModel
 

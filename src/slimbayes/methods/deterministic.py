@@ -2,7 +2,7 @@
 
 from torch import nn
 
-from slimbayes.methods.conversion import Conversion, Part, all_parameters, copy_of, own_parameters
+from slimbayes.conversion import Conversion, Part, all_parameters, copy_of, own_parameters
 from slimbayes.model import BayesianModel
 
 __all__ = ["deterministic"]

@@ -2,8 +2,8 @@
 
 from torch import nn
 
+from slimbayes.conversion import Selector
 from slimbayes.layers.gaussian import GaussianOptions
-from slimbayes.methods.conversion import Selector
 from slimbayes.methods.mean_field import gaussian_model
 from slimbayes.model import BayesianModel
 

@@ -13,12 +13,12 @@ from torch import Tensor, nn
 from torch.utils.data import DataLoader, TensorDataset
 
 from slimbayes._checks import check_choice, check_number
+from slimbayes.conversion import Conversion, Part, all_parameters, copy_of, find_converter, own_parameters
+from slimbayes.ensembles.covariance_root import ROOTS
+from slimbayes.ensembles.dense_normal import DenseNormalLinear
 from slimbayes.layers.base import BayesianLayer
-from slimbayes.layers.covariance_root import ROOTS
-from slimbayes.layers.dense_normal import DenseNormalLinear
 from slimbayes.likelihoods import Categorical, Gaussian, Likelihood
 from slimbayes.methods import mean_field  # noqa: F401  registers what can be converted
-from slimbayes.methods.conversion import Conversion, Part, all_parameters, copy_of, find_converter, own_parameters
 from slimbayes.methods.last_step import last_step, read, readable
 from slimbayes.model import BayesianModel
 

@@ -7,9 +7,9 @@ import torch
 from torch import Tensor, nn
 from torch.nn.utils.rnn import PackedSequence
 
-from slimbayes import tree
+from slimbayes import batching
+from slimbayes.conversion import copy_of
 from slimbayes.likelihoods import Categorical, Gaussian, Likelihood, get_likelihood
-from slimbayes.methods.conversion import copy_of
 
 __all__ = ["last_step", "read", "readable"]
 
@@ -31,7 +31,7 @@ def last_step(
                 )
             inputs, targets = batch
             calls.clear()
-            answer = tree.output_tensor(_call(net, inputs))
+            answer = batching.output_tensor(_call(net, inputs))
             if not answer.isfinite().all():
                 raise ValueError("The network's answers to the training data are not all finite. Train it first.")
             if len(calls) != 1 or not torch.equal(calls[0][1].flatten().to(answer.dtype), answer.flatten()):

@@ -7,11 +7,7 @@ from typing import Any
 from torch import nn
 
 from slimbayes._checks import check_choice
-from slimbayes.layers.dropout import DropoutOptions
-from slimbayes.layers.dropout_own import keep_on, own_rate
-from slimbayes.layers.norm import NORMS
-from slimbayes.methods import rank1  # noqa: F401  registers the layers that dropout is put around
-from slimbayes.methods.conversion import (
+from slimbayes.conversion import (
     Conversion,
     Part,
     Selector,
@@ -25,6 +21,10 @@ from slimbayes.methods.conversion import (
     matches,
     own_parameters,
 )
+from slimbayes.layers.dropout import DropoutOptions
+from slimbayes.layers.dropout_own import keep_on, own_rate
+from slimbayes.layers.norm import NORMS
+from slimbayes.methods import rank1  # noqa: F401  registers the layers that dropout is put around
 from slimbayes.model import BayesianModel
 
 __all__ = ["mc_dropout"]

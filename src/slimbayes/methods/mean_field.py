@@ -6,10 +6,10 @@ from typing import Any
 
 from torch import nn
 
+from slimbayes.conversion import Selector, checked_selector, convert, matches, register_converter
 from slimbayes.layers import embedding, gaussian_affine, gaussian_attention, gaussian_recurrent
 from slimbayes.layers.base import BayesianLayer
 from slimbayes.layers.gaussian import GaussianOptions
-from slimbayes.methods.conversion import Selector, checked_selector, convert, matches, register_converter
 from slimbayes.model import BayesianModel
 
 __all__ = ["GaussianSettings", "mean_field"]

@@ -6,6 +6,7 @@ from typing import Any
 from torch import nn
 
 from slimbayes._checks import check_choice, check_number
+from slimbayes.conversion import Selector, convert, register_converter
 from slimbayes.families import Family
 from slimbayes.layers import attention, conv, linear, recurrent
 from slimbayes.layers.base import BayesianLayer
@@ -13,7 +14,6 @@ from slimbayes.layers.embedding import GaussianEmbedding
 from slimbayes.layers.factor import FactorOptions
 from slimbayes.layers.gaussian import GaussianOptions
 from slimbayes.layers.norm import NORMS, MemberNorm
-from slimbayes.methods.conversion import Selector, convert, register_converter
 from slimbayes.model import BayesianModel
 
 __all__ = ["Rank1Settings", "rank1"]

@@ -5,11 +5,11 @@ from typing import Any
 from torch import nn
 
 from slimbayes._checks import check_choice, check_number
-from slimbayes.layers.chain_law import ChainLaw
-from slimbayes.layers.kept_factor import KeptOptions
-from slimbayes.layers.states import StateLayout
+from slimbayes.conversion import Selector, convert
+from slimbayes.ensembles.chain_law import ChainLaw
+from slimbayes.ensembles.kept_factor import KeptOptions
+from slimbayes.ensembles.states import StateLayout
 from slimbayes.methods.chain_model import ChainModel
-from slimbayes.methods.conversion import Selector, convert
 from slimbayes.methods.rank1 import Rank1Settings
 from slimbayes.methods.whole import Source, members_of, whole_model
 from slimbayes.model import BayesianModel

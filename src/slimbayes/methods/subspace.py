@@ -1,8 +1,8 @@
 """Subspace inference (Izmailov et al. 2019): the model; ``subspace_inference`` finds its posterior."""
 
-from slimbayes.layers.states import StateLayout
-from slimbayes.layers.statistics import running_norms
-from slimbayes.layers.subspace_law import SubspaceLaw
+from slimbayes.ensembles.states import StateLayout
+from slimbayes.ensembles.statistics import running_norms
+from slimbayes.ensembles.subspace_law import SubspaceLaw
 from slimbayes.methods.whole import Source, members_of, whole_model
 from slimbayes.model import BayesianModel
 
@@ -25,7 +25,7 @@ def subspace(
     Train it as the network itself, and call ``model.collect()`` every so often in the last part of training, at a
     constant (or cyclical) learning rate; then ``sb.subspace_inference(elbo, batches)``, which explores the subspace.
     A network with batch norm then needs ``model.refresh(batches)``. The subspace is that of
-    ``slimbayes.layers.subspace_law.SubspaceLaw``.
+    ``slimbayes.ensembles.subspace_law.SubspaceLaw``.
 
     Args:
         networks: One network; or several of one architecture, or a function that builds one: each member has a

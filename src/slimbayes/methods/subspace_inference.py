@@ -9,13 +9,13 @@ from typing import Any
 import torch
 from torch import Generator, Tensor, nn
 
-from slimbayes import tree
+from slimbayes import batching
 from slimbayes._checks import check_choice, check_count
-from slimbayes.layers.networks import Networks
-from slimbayes.layers.statistics import check_batches, inputs_of, running_norms
-from slimbayes.layers.subspace_law import SubspaceLaw
+from slimbayes.conversion import copy_of
+from slimbayes.ensembles.networks import Networks
+from slimbayes.ensembles.statistics import check_batches, inputs_of, running_norms
+from slimbayes.ensembles.subspace_law import SubspaceLaw
 from slimbayes.mcmc.elliptical_slice import elliptical_slice
-from slimbayes.methods.conversion import copy_of
 from slimbayes.methods.gaussian_vi import fit_gaussian
 from slimbayes.objective import ELBO
 
@@ -173,8 +173,8 @@ class _Target:
         parameters = law.mean[k, : law.weights] + z.to(law.basis) @ law.basis[k]
         state = self.layout.state(torch.cat([parameters, law.mean[k, law.weights :]]))
         outputs = self.layout.call(self.net, state, args, kwargs)
-        drawn = tree.map_leaves(lambda x: x.unsqueeze(0) if x.dim() else x, outputs)
-        return self.elbo.log_likelihood(drawn, tree.map_leaves(lambda x: x.to(law.mean.device), batch[1]))
+        drawn = batching.map_leaves(lambda x: x.unsqueeze(0) if x.dim() else x, outputs)
+        return self.elbo.log_likelihood(drawn, batching.map_leaves(lambda x: x.to(law.mean.device), batch[1]))
 
     def _check(self, seen: int) -> None:
         if seen != self.elbo.num_data:

@@ -1,9 +1,9 @@
 """SWAG (Maddox et al. 2019), and MultiSWAG (Wilson and Izmailov 2020) for several networks."""
 
 from slimbayes._checks import check_count
-from slimbayes.layers.states import StateLayout
-from slimbayes.layers.statistics import running_norms
-from slimbayes.layers.swag_law import SwagLaw
+from slimbayes.ensembles.states import StateLayout
+from slimbayes.ensembles.statistics import running_norms
+from slimbayes.ensembles.swag_law import SwagLaw
 from slimbayes.methods.whole import Source, members_of, whole_model
 from slimbayes.model import BayesianModel
 
@@ -23,7 +23,7 @@ def swag(
 
     Train it as the network itself, and call ``model.collect()`` every so often in the last part of training, at a
     constant (or cyclical) learning rate. A network with batch norm then needs ``model.refresh(batches)``. The Gaussian
-    is that of ``slimbayes.layers.swag_law.SwagLaw``, over all parameters.
+    is that of ``slimbayes.ensembles.swag_law.SwagLaw``, over all parameters.
 
     Args:
         networks: One network; or several of one architecture, or a function that builds one, for MultiSWAG: each

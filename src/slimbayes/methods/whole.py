@@ -7,9 +7,9 @@ from torch import nn
 from torch.nn.parameter import is_lazy
 
 from slimbayes._checks import check_count
-from slimbayes.layers.networks import Networks
-from slimbayes.layers.weight_law import WeightLaw
-from slimbayes.methods.conversion import Conversion, Part, all_parameters, check_plain, copy_of, own_parameters
+from slimbayes.conversion import Conversion, Part, all_parameters, check_plain, copy_of, own_parameters
+from slimbayes.ensembles.networks import Networks
+from slimbayes.ensembles.weight_law import WeightLaw
 from slimbayes.model import BayesianModel
 
 __all__ = ["members_of", "whole_model"]

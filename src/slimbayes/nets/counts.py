@@ -9,8 +9,8 @@ import torch
 from torch import nn
 
 import slimbayes as sb
-from slimbayes.files import write_json
-from slimbayes.provenance import provenance
+from slimbayes._files import write_json
+from slimbayes._provenance import provenance
 
 __all__ = ["count", "count_k_tied"]
 

@@ -5,9 +5,9 @@ import io
 from collections.abc import Sequence
 from pathlib import Path
 
-from slimbayes.files import replacing
+from slimbayes._files import replacing
+from slimbayes._text_table import as_markdown
 from slimbayes.report.table import Cell, Table
-from slimbayes.text_table import as_markdown
 
 __all__ = ["as_csv", "as_latex", "markdown", "write_table"]
 

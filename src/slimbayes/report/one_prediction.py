@@ -8,8 +8,8 @@ import torch
 from torch import Tensor
 
 from slimbayes._checks import check_choice, check_count, check_number
+from slimbayes._files import replacing
 from slimbayes.data.preparation import Raw
-from slimbayes.files import replacing
 from slimbayes.model import BayesianModel
 from slimbayes.report.density import HEIGHT, WIDTH
 from slimbayes.report.named_values import named_values

@@ -4,8 +4,8 @@ import os
 from collections.abc import Sequence
 from pathlib import Path
 
+from slimbayes._files import replacing
 from slimbayes.evaluation.record import Evaluation
-from slimbayes.files import replacing
 from slimbayes.report.comparison import Comparison
 from slimbayes.report.export import write_table
 from slimbayes.report.figures import drawings

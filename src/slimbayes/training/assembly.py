@@ -7,12 +7,12 @@ from typing import Any
 
 import torch
 
+from slimbayes._files import write_json
+from slimbayes._provenance import provenance
 from slimbayes.data.registry import load_data
-from slimbayes.files import write_json
 from slimbayes.likelihoods import Gaussian, Likelihood
 from slimbayes.methods.deep_ensemble import deep_ensemble
 from slimbayes.model import BayesianModel
-from slimbayes.provenance import provenance
 from slimbayes.summary import count_parameters
 from slimbayes.training.config import TrainConfig
 from slimbayes.training.evaluation import evaluate

@@ -7,9 +7,9 @@ import torch
 from torch import Generator, Tensor
 from torch.utils.data import DataLoader, Dataset
 
+from slimbayes._seeds import Purpose, mix
 from slimbayes.data.dataset import Augmentation, Batch, ExampleSource
 from slimbayes.data.preparation import Preparation
-from slimbayes.seeds import Purpose, mix
 
 __all__ = ["Batches", "Part", "blocks"]
 

@@ -16,7 +16,7 @@ import torch
 from safetensors import SafetensorError
 from torch import Tensor
 
-from slimbayes.files import to_disk, write_json
+from slimbayes._files import to_disk, write_json
 from slimbayes.model import BayesianModel
 
 __all__ = ["Checkpoints", "Index", "random_state", "restore_random_state"]

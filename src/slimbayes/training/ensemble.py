@@ -7,8 +7,8 @@ from pathlib import Path
 from typing import Any
 
 from slimbayes._checks import check_choice, check_count
+from slimbayes._seeds import Purpose, mix
 from slimbayes.methods.deep_ensemble import MEMBERS
-from slimbayes.seeds import Purpose, mix
 from slimbayes.training.assembly import assemble
 from slimbayes.training.cells import Cell
 from slimbayes.training.config import Method, TrainConfig

@@ -7,13 +7,13 @@ import torch
 from accelerate import Accelerator
 from accelerate.utils import gather_object
 
+from slimbayes._seeds import Purpose, mix
 from slimbayes.data.dataset import DataSet, ExampleSource
 from slimbayes.likelihoods import Gaussian
 from slimbayes.metrics.binary import from_confidence
 from slimbayes.metrics.calibration_error import expected_calibration_error
 from slimbayes.model import BayesianModel
 from slimbayes.prediction import Prediction
-from slimbayes.seeds import Purpose, mix
 from slimbayes.training.batches import blocks
 from slimbayes.training.config import Evaluation
 

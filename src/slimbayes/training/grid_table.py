@@ -7,8 +7,8 @@ from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
-from slimbayes.files import replacing, write_json
-from slimbayes.text_table import aligned, as_markdown
+from slimbayes._files import replacing, write_json
+from slimbayes._text_table import aligned, as_markdown
 from slimbayes.training.cells import Cell
 from slimbayes.training.local import LOG
 from slimbayes.training.run import Run

@@ -10,12 +10,12 @@ from accelerate.utils import DistributedType
 from torch import Tensor
 from torch.optim.lr_scheduler import LambdaLR
 
-from slimbayes.layers.networks import Networks
+from slimbayes.batching import output_tensor
+from slimbayes.ensembles.networks import Networks
 from slimbayes.likelihoods import Likelihood
 from slimbayes.objective import ELBO
 from slimbayes.training.batches import Part
 from slimbayes.training.meter import Meter, correct
-from slimbayes.tree import output_tensor
 
 __all__ = ["Loop"]
 

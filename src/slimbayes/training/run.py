@@ -20,9 +20,9 @@ from typing import Any
 
 import torch
 
+from slimbayes._files import replacing, write_json
 from slimbayes.data.dataset import Task
 from slimbayes.data.preparation import Preparation, get_preparation
-from slimbayes.files import replacing, write_json
 from slimbayes.model import BayesianModel
 from slimbayes.pretrained import load
 from slimbayes.training.checkpoints import Checkpoints

@@ -11,13 +11,13 @@ from accelerate import Accelerator
 from accelerate.utils import gather_object
 from torch import Generator, Tensor, nn
 
+from slimbayes._files import write_json
+from slimbayes._provenance import provenance
+from slimbayes._seeds import Purpose, mix, seed_everything
 from slimbayes.data.dataset import DataSet
 from slimbayes.data.registry import load_data
-from slimbayes.files import write_json
 from slimbayes.model import BayesianModel
 from slimbayes.pretrained import load
-from slimbayes.provenance import provenance
-from slimbayes.seeds import Purpose, mix, seed_everything
 from slimbayes.summary import count_parameters
 from slimbayes.training.batches import Batches
 from slimbayes.training.checkpoints import random_state, restore_random_state

@@ -4,11 +4,11 @@ import math
 import time
 from typing import Any
 
+from slimbayes._seeds import Purpose, mix
 from slimbayes.analysis.drift import PosteriorDrift
 from slimbayes.analysis.gradient_snr import GradientSNR
 from slimbayes.data.dataset import DataSet
 from slimbayes.model import BayesianModel
-from slimbayes.seeds import Purpose, mix
 from slimbayes.training.config import Watch
 from slimbayes.training.variational_scores import variational_scores
 

@@ -5,12 +5,12 @@ from typing import Any, Literal
 
 from pydantic import Field
 
+from slimbayes._text_table import as_markdown
 from slimbayes.experiments.show.base import OfStudy, Shown
 from slimbayes.experiments.show.columns import Column
 from slimbayes.experiments.show.estimates import Score, by_group, estimate, look_up
 from slimbayes.experiments.show.rows import Paper, compared
 from slimbayes.experiments.sources import Sources
-from slimbayes.text_table import as_markdown
 
 __all__ = ["AtSteps"]
 

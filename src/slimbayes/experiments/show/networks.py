@@ -2,9 +2,9 @@
 
 from pydantic import Field
 
+from slimbayes._text_table import as_markdown
 from slimbayes.experiments.show.base import Kind, Shown
 from slimbayes.experiments.sources import Sources
-from slimbayes.text_table import as_markdown
 
 __all__ = ["NetworkCounts"]
 

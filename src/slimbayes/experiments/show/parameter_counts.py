@@ -6,9 +6,9 @@ from pydantic import Field
 from torch import nn
 
 import slimbayes as sb
+from slimbayes._text_table import as_markdown
 from slimbayes.experiments.show.base import Kind, Shown
 from slimbayes.experiments.sources import Sources
-from slimbayes.text_table import as_markdown
 
 __all__ = ["FORMULAS", "ParameterCounts"]
 

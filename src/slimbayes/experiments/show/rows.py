@@ -5,9 +5,9 @@ from typing import Annotated, Any
 
 from pydantic import BeforeValidator
 
+from slimbayes._text_table import as_markdown
 from slimbayes.experiments.show.columns import Column, column
 from slimbayes.experiments.show.estimates import Estimate, estimate, row_title
-from slimbayes.text_table import as_markdown
 
 __all__ = ["Paper", "compared", "of_paper", "scores_table"]
 

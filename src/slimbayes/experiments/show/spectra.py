@@ -6,13 +6,13 @@ from typing import Any
 import numpy as np
 from pydantic import Field
 
+from slimbayes._text_table import as_markdown
 from slimbayes.experiments.show.base import OfStudies, Shown
 from slimbayes.experiments.show.estimates import Score, as_words, estimate
 from slimbayes.experiments.show.pictures import linked, svg, whole_ticks
 from slimbayes.experiments.sources import Sources
 from slimbayes.report.figures.panels import Panels, short
 from slimbayes.report.figures.style import series, styled
-from slimbayes.text_table import as_markdown
 
 __all__ = ["Spectra"]
 

@@ -7,9 +7,9 @@ import torch
 import torch.nn.functional as F
 from torch import Generator, Tensor, nn
 
+from slimbayes.ensembles.covariance_root import CovarianceRoot
 from slimbayes.families import Normal
 from slimbayes.layers.base import BayesianLayer, Pick, Stochastic, along_rows, become_plain
-from slimbayes.layers.covariance_root import CovarianceRoot
 from slimbayes.layers.gaussian_layer import deal_rows
 from slimbayes.layers.ops import linear_by_group
 from slimbayes.layers.scale import in_full_precision
@@ -29,7 +29,7 @@ class DenseNormal(Stochastic, nn.Module):
         prior_precision: Of the prior N(0, 1 / prior_precision).
 
     Example:
-        >>> from slimbayes.layers.covariance_root import DiagonalRoot
+        >>> from slimbayes.ensembles.covariance_root import DiagonalRoot
         >>> law = DenseNormal(nn.Linear(4, 3), DiagonalRoot(3, 4, bias=True), prior_precision=1.0)
         >>> law.mean.shape, law.draw(6).shape
         (torch.Size([15]), torch.Size([6, 15]))
@@ -111,7 +111,7 @@ class DenseNormalLinear(BayesianLayer, nn.Linear):
         - Input: ``(rows, *, in_features)``. Output: ``(rows, *, out_features)``.
 
     Example:
-        >>> from slimbayes.layers.covariance_root import FullRoot
+        >>> from slimbayes.ensembles.covariance_root import FullRoot
         >>> layer = DenseNormalLinear.adopt(nn.Linear(4, 3), FullRoot(3, 4, bias=True), 1.0)
         >>> layer(torch.randn(6, 4)).shape
         torch.Size([6, 3])

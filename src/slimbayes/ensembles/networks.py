@@ -12,11 +12,11 @@ from torch.func import vmap
 from torch.nn.attention import SDPBackend, sdpa_kernel
 from torch.nn.utils.rnn import PackedSequence
 
-from slimbayes import tree
+from slimbayes import batching
+from slimbayes.ensembles.states import StateLayout
+from slimbayes.ensembles.weight_law import WeightLaw
 from slimbayes.layers.base import BayesianLayer, Collects, Pick
-from slimbayes.layers.states import StateLayout
 from slimbayes.layers.transformer import without_fused_paths
-from slimbayes.layers.weight_law import WeightLaw
 
 __all__ = ["Networks"]
 
@@ -55,7 +55,7 @@ class Networks(BayesianLayer, Collects, nn.Module):
         self.refuses_vmap = not alike or not all(_same_code(networks[0], network) for network in networks[1:])
 
     def forward(self, *args: Any, **kwargs: Any) -> Any:
-        """Run each group of rows through its network; inputs come as ``BatchAxis``, see ``tree.narrow``."""
+        """Run each group of rows through its network; inputs come as ``BatchAxis``, see ``batching.narrow``."""
         sampling = self.enter()
         rows, batch_dim = sampling.rows, sampling.batch_dim
         assert rows is not None
@@ -96,7 +96,7 @@ class Networks(BayesianLayer, Collects, nn.Module):
 
     def _vectorises(self, args: Any, kwargs: Any) -> bool:
         wanted = next(self.parameters()).device.type != "cpu" if self.vectorised is None else self.vectorised
-        packed = any(isinstance(leaf, PackedSequence) for leaf in tree.leaves((args, kwargs)))
+        packed = any(isinstance(leaf, PackedSequence) for leaf in batching.leaves((args, kwargs)))
         return wanted and not (self.training or self.refuses_vmap or packed or torch.compiler.is_compiling())
 
     def _stacked(self, states: Tensor | None) -> dict[str, Tensor]:
@@ -112,23 +112,23 @@ class Networks(BayesianLayer, Collects, nn.Module):
         return {**own, **drawn}
 
     def _at_once(self, states: dict[str, Tensor], groups: int, rows: int, args: Any, kwargs: Any) -> Any:
-        inputs = list(tree.leaves((args, kwargs)))
+        inputs = list(batching.leaves((args, kwargs)))
         split = [x.tensor if x.axis is None else x.tensor.unflatten(x.axis, (groups, -1)) for x in inputs]
         nest: Any = None
 
         def one(state: dict[str, Tensor], *xs: Tensor) -> tuple[Tensor, ...]:
             nonlocal nest
             given = iter(xs)
-            own_args, own_kwargs = tree.map_leaves(lambda leaf: next(given), (args, kwargs))
+            own_args, own_kwargs = batching.map_leaves(lambda leaf: next(given), (args, kwargs))
             nest = self.layout.call(self.networks[0], state, own_args, own_kwargs)
-            return tuple(tree.tensors(nest))
+            return tuple(batching.tensors(nest))
 
         with without_fused_paths(), sdpa_kernel(SDPBackend.MATH):  # fused kernels have no batching rule
             outputs = vmap(one, in_dims=(0, *(x.axis for x in inputs)), randomness="different")(states, *split)
         size, batch_dim = rows // groups, self.sampling.batch_dim
-        first = tree.narrow((args, kwargs), 0, size, rows, batch_dim)
+        first = batching.narrow((args, kwargs), 0, size, rows, batch_dim)
         joined = iter(_join_rows(list(y.unbind()), size, batch_dim, first) for y in outputs)
-        return tree.map_leaves(lambda leaf: next(joined), nest)
+        return batching.map_leaves(lambda leaf: next(joined), nest)
 
     # ------------------------------------------------------------------ the law
 
@@ -178,22 +178,24 @@ def in_groups(run: Run, groups: int, rows: int, batch_dim: int, args: Any, kwarg
     size = rows // groups
     outputs = []
     for group in range(groups):
-        part = tree.narrow((args, kwargs), group * size, (group + 1) * size, rows, batch_dim)
-        own_args, own_kwargs = tree.unmarked(part)
+        part = batching.narrow((args, kwargs), group * size, (group + 1) * size, rows, batch_dim)
+        own_args, own_kwargs = batching.unmarked(part)
         outputs.append(run(group, own_args, own_kwargs))
     if groups == 1:
         return outputs[0]
     if not torch.compiler.is_compiling():  # its words cannot be traced; an eager pass has checked the same
         _check_same_shapes(outputs)
-    joined = iter([_join_rows(parts, size, batch_dim, part) for parts in zip(*map(tree.leaves, outputs), strict=True)])
-    return tree.map_leaves(lambda leaf: next(joined), outputs[0])
+    joined = iter(
+        [_join_rows(parts, size, batch_dim, part) for parts in zip(*map(batching.leaves, outputs), strict=True)]
+    )
+    return batching.map_leaves(lambda leaf: next(joined), outputs[0])
 
 
 def _join_rows(parts: Sequence[Tensor], size: int, batch_dim: int, inputs: Any) -> Tensor:
     """Join the rows of groups; numbers without an axis, such as auxiliary losses, are averaged."""
     if isinstance(parts[0], Tensor) and parts[0].dim() == 0:
         return (torch.stack(list(parts)) / len(parts)).sum()  # whole numbers have no mean()
-    return torch.cat(list(parts), tree.output_axis(parts[0], size, batch_dim, inputs))
+    return torch.cat(list(parts), batching.output_axis(parts[0], size, batch_dim, inputs))
 
 
 def _check_same_shapes(outputs: Sequence[Any]) -> None:
@@ -209,7 +211,7 @@ def _check_same_shapes(outputs: Sequence[Any]) -> None:
 def _told(output: Any) -> str:
     """Return the shapes of an output's tensors, with the keys under which they stand."""
     keys = (" ".join(key) for key in _keys(output))
-    shapes = (str(tuple(x.shape)) for x in tree.tensors(output))
+    shapes = (str(tuple(x.shape)) for x in batching.tensors(output))
     return " and ".join(" ".join(filter(None, pair)) for pair in zip(keys, shapes, strict=True)) or "no tensor"
 
 
@@ -220,7 +222,7 @@ def _keys(nest: Any) -> Iterator[tuple[str, ...]]:
     elif isinstance(nest, (tuple, list)):
         yield from (inner for value in nest for inner in _keys(value))
     else:
-        yield from (() for _ in tree.leaves(nest))
+        yield from (() for _ in batching.leaves(nest))
 
 
 def _alike(first: nn.Module, other: nn.Module) -> bool:

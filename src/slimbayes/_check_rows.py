@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING, Any
 import torch
 from torch import Tensor
 
-from slimbayes import tree
-from slimbayes.chunks import evaluating
+from slimbayes import batching
+from slimbayes._chunks import evaluating
 from slimbayes.layers.transformer import without_fused_paths
 
 if TYPE_CHECKING:
@@ -22,20 +22,20 @@ def check_rows(model: BayesianModel, args: Any, kwargs: Any) -> None:
 
     The draws are spread widely, so that members differ also where they start alike.
     """
-    plain_args, plain_kwargs = tree.unmarked((args, kwargs))
+    plain_args, plain_kwargs = batching.unmarked((args, kwargs))
     with evaluating(model), torch.no_grad(), without_fused_paths():
         samples = 2 if model.members == 1 else 1  # one draw alone has no rows that another could get
         draw = {name: _spread(value) for name, value in model.draw(samples).items()}
         foldable = all(value.is_floating_point() for value in draw.values())
-        outputs = list(tree.tensors(model(*args, draw=draw, **kwargs)))
+        outputs = list(batching.tensors(model(*args, draw=draw, **kwargs)))
         for row in {0, model.members * samples - 1}:
             member = row // samples
             if foldable:
                 net = model.member(member, sample=row % samples, draw=draw)
-                alone = list(tree.tensors(net(*plain_args, **plain_kwargs)))
+                alone = list(batching.tensors(net(*plain_args, **plain_kwargs)))
             else:
                 one = {name: value[row : row + 1] for name, value in draw.items()}
-                alone = [x[0] if x.dim() else x for x in tree.tensors(model(*args, draw=one, **kwargs))]
+                alone = [x[0] if x.dim() else x for x in batching.tensors(model(*args, draw=one, **kwargs))]
             for place, (found, expected) in enumerate(zip(outputs, alone, strict=True)):
                 if found.dim() and not _alike(found[row], expected):
                     raise ValueError(

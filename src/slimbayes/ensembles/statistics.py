@@ -8,10 +8,10 @@ from torch import Tensor, nn
 from torch.nn.modules.batchnorm import _BatchNorm, _NormBase
 from torch.nn.utils.rnn import PackedSequence
 
-from slimbayes import tree
+from slimbayes import batching
 from slimbayes._checks import check_count
-from slimbayes.layers.refreshed_law import RefreshedLaw
-from slimbayes.layers.states import StateLayout
+from slimbayes.ensembles.refreshed_law import RefreshedLaw
+from slimbayes.ensembles.states import StateLayout
 
 __all__ = ["check_batches", "inputs_of", "refresh_statistics", "running_norms"]
 
@@ -30,7 +30,7 @@ def inputs_of(batch: Any, device: torch.device) -> tuple[tuple[Any, ...], dict[s
         device: Where to put them.
     """
     inputs = batch[0] if _several(batch) else batch
-    inputs = tree.map_leaves(lambda leaf: leaf.to(device), inputs)
+    inputs = batching.map_leaves(lambda leaf: leaf.to(device), inputs)
     if isinstance(inputs, Mapping):
         return (), dict(inputs)
     return (tuple(inputs) if _several(inputs) else (inputs,)), {}

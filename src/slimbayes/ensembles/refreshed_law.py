@@ -8,8 +8,8 @@ from contextlib import AbstractContextManager
 import torch
 from torch import Generator, Tensor
 
-from slimbayes.layers.deck import Deck
-from slimbayes.layers.trajectory_law import TrajectoryLaw
+from slimbayes.ensembles.deck import Deck
+from slimbayes.ensembles.trajectory_law import TrajectoryLaw
 
 __all__ = ["RefreshedLaw"]
 

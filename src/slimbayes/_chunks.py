@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 import torch
 from torch import Generator, Tensor, nn
 
-from slimbayes import tree
+from slimbayes import batching
 from slimbayes._checks import check_count
 from slimbayes.layers.base import every_module
 from slimbayes.sampling import check_sampling
@@ -43,7 +43,7 @@ def predict_draws(
     if batch_size is not None:
         check_count("batch_size", batch_size, 1)
     _check_no_nan((args, kwargs))
-    members, size = model.members, tree.batch_size((args, kwargs), model.sampling.batch_dim)
+    members, size = model.members, batching.batch_size((args, kwargs), model.sampling.batch_dim)
     if size == 0:
         raise ValueError("Expected a batch of at least one example, but got an empty one.")
     with evaluating(model), torch.no_grad():
@@ -80,13 +80,13 @@ def _in_chunks(model: BayesianModel, args: Any, kwargs: Any, size: int, batch_si
     with _axes(model, model.members * max(how["samples"], 1) * lengths[0]) as axes:
         for length in lengths:
             begin, end = end, end + length
-            some_args, some_kwargs = tree.narrow((args, kwargs), begin, end, size, batch_dim)
+            some_args, some_kwargs = batching.narrow((args, kwargs), begin, end, size, batch_dim)
             outputs.append(model(*some_args, **how, **some_kwargs))
     return _join(outputs, lengths, axes)
 
 
 def _check_no_nan(inputs: Any) -> None:
-    for x in tree.tensors(inputs):
+    for x in batching.tensors(inputs):
         # If a term is not a number the sum is none, and takes less time. Infinities of both signs do that, too.
         if x.is_floating_point() and x.sum().isnan() and x.isnan().any():
             place = tuple(int(i) for i in x.isnan().nonzero()[0])
@@ -119,13 +119,13 @@ def _bytes_per_row(model: BayesianModel, args: Any, kwargs: Any, size: int) -> i
     A layer holds its input, a perturbed copy, its output and perhaps a skip connection at once. Inputs of the same
     shapes as the last ones need no new estimate.
     """
-    shapes = [(x.shape, x.dtype) for x in tree.tensors((args, kwargs))]
+    shapes = [(x.shape, x.dtype) for x in batching.tensors((args, kwargs))]
     if model.probed is not None and model.probed[0] == shapes:
         return model.probed[1]
     largest = [1]
 
     def note(module: nn.Module, inputs: Any, output: Any) -> None:
-        largest[0] = max(largest[0], *(x.numel() * x.element_size() for x in tree.tensors((inputs, output))), 1)
+        largest[0] = max(largest[0], *(x.numel() * x.element_size() for x in batching.tensors((inputs, output))), 1)
 
     def stop(module: nn.Module, inputs: Any, output: Any) -> None:
         raise _Answered
@@ -133,7 +133,7 @@ def _bytes_per_row(model: BayesianModel, args: Any, kwargs: Any, size: int) -> i
     hooks = [module.register_forward_hook(note) for module in model.net.modules()]
     hooks.append(model.net.register_forward_hook(stop))
     try:
-        one_args, one_kwargs = tree.narrow((args, kwargs), 0, 1, size, model.sampling.batch_dim)
+        one_args, one_kwargs = batching.narrow((args, kwargs), 0, 1, size, model.sampling.batch_dim)
         with suppress(_Answered):
             model.forward(*one_args, samples=0, **one_kwargs)  # not compiled, for one example alone
     finally:
@@ -159,8 +159,8 @@ def _axes(model: BayesianModel, rows: int) -> Iterator[list[int | None]]:
             axes.extend(
                 None
                 if isinstance(leaf, Tensor) and not leaf.dim()
-                else tree.output_axis(leaf, rows, batch_dim, (args, kwargs))
-                for leaf in tree.leaves(output)
+                else batching.output_axis(leaf, rows, batch_dim, (args, kwargs))
+                for leaf in batching.leaves(output)
             )
 
     hook = model.net.register_forward_hook(note, with_kwargs=True)
@@ -204,5 +204,5 @@ def _interleave(outputs: list[Any], members: int) -> Any:
 
 def _zip_tensors(f: Callable[[tuple[Tensor, ...]], Tensor], nests: list[Any]) -> Any:
     """Apply ``f`` to the tensors that stand in the same place of each nest."""
-    joined = map(f, zip(*map(tree.tensors, nests), strict=True))
-    return tree.map_leaves(lambda leaf: next(joined), nests[0])
+    joined = map(f, zip(*map(batching.tensors, nests), strict=True))
+    return batching.map_leaves(lambda leaf: next(joined), nests[0])

@@ -6,8 +6,8 @@ import torch
 from torch import Tensor
 
 from slimbayes._checks import check_count
+from slimbayes.ensembles.weight_law import WeightLaw
 from slimbayes.layers.scale import in_full_precision
-from slimbayes.layers.weight_law import WeightLaw
 
 __all__ = ["TrajectoryLaw"]
 

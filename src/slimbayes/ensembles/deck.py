@@ -6,7 +6,7 @@ from typing import Any
 
 from torch import Generator, Tensor
 
-from slimbayes.layers.kept import pick
+from slimbayes.ensembles.kept import pick
 
 __all__ = ["Deck"]
 

@@ -6,10 +6,10 @@ from typing import Any
 import torch
 from torch import Generator, Tensor
 
+from slimbayes.ensembles.kept import Keeps, pick
+from slimbayes.ensembles.weight_law import read_count
 from slimbayes.layers.base import Collects
 from slimbayes.layers.factor import Factor, FactorOptions
-from slimbayes.layers.kept import Keeps, pick
-from slimbayes.layers.weight_law import read_count
 
 __all__ = ["KeptFactor", "KeptOptions"]
 

@@ -2,8 +2,8 @@
 
 from torch import Generator, Tensor
 
-from slimbayes.layers.kept import NO_SAMPLE, Keeps, pick
-from slimbayes.layers.weight_law import WeightLaw
+from slimbayes.ensembles.kept import NO_SAMPLE, Keeps, pick
+from slimbayes.ensembles.weight_law import WeightLaw
 
 __all__ = ["ChainLaw"]
 

@@ -12,7 +12,7 @@ from torch._subclasses.fake_tensor import FakeTensorMode
 from torch.nn.utils.rnn import PackedSequence, pack_padded_sequence, pad_packed_sequence
 
 import slimbayes as sb
-from slimbayes import tree
+from slimbayes import batching
 
 Pair = namedtuple("Pair", "x other")
 
@@ -84,21 +84,21 @@ def test_a_nest_is_left_as_it_was(kind: str) -> None:
     put, get = NESTS[kind]
     x = torch.randn(4, 2)
     nest = put(x)
-    doubled = tree.map_leaves(lambda leaf: 2 * leaf, nest)
+    doubled = batching.map_leaves(lambda leaf: 2 * leaf, nest)
     torch.testing.assert_close(get(doubled).double(), 2 * get(nest).double(), rtol=0, atol=0)
     torch.testing.assert_close(get(nest), get(put(x)), rtol=0, atol=0)
 
 
 def test_fields_that_a_dataclass_makes_itself_are_made_anew() -> None:
-    grown = tree.map_leaves(lambda leaf: leaf.repeat(3, 1), Frozen(torch.zeros(2, 2)))
+    grown = batching.map_leaves(lambda leaf: leaf.repeat(3, 1), Frozen(torch.zeros(2, 2)))
     assert grown.rows == 6
 
 
 def test_what_is_no_tensor_passes_through() -> None:
     odd = object()
     nest = {"a": None, "b": 3, "c": "text", "d": odd, "e": torch.Size([1, 2])}
-    assert tree.map_leaves(lambda leaf: leaf + 1, nest) == nest
-    assert list(tree.tensors(nest)) == []
+    assert batching.map_leaves(lambda leaf: leaf + 1, nest) == nest
+    assert list(batching.tensors(nest)) == []
 
 
 class Attends(nn.Module):
@@ -211,10 +211,10 @@ def test_scalars_among_the_outputs_stay() -> None:
 def test_logits_as_many_as_rows_have_their_rows_in_front(inputs: Any) -> None:
     """No input is six steps long, so that an output of shape (6, 6) cannot be (time, rows)."""
     logits = torch.arange(36.0).view(6, 6)
-    assert torch.equal(tree.split_draws(logits, 2, 6, 1, inputs), logits.view(2, 3, 6))
-    assert torch.equal(tree.collect(logits, 2, 1, 6, 1, inputs=inputs)[0], logits[[0, 3, 1, 4, 2, 5]])
+    assert torch.equal(batching.split_draws(logits, 2, 6, 1, inputs), logits.view(2, 3, 6))
+    assert torch.equal(batching.collect(logits, 2, 1, 6, 1, inputs=inputs)[0], logits[[0, 3, 1, 4, 2, 5]])
     with pytest.raises(ValueError, match=r"batch axis.*\(6, 6\)"):
-        tree.split_draws(logits, 2, 6, 1, (torch.zeros(6, 6, 2),))
+        batching.split_draws(logits, 2, 6, 1, (torch.zeros(6, 6, 2),))
 
 
 # ---------------------------------------------------------------------- dealing
@@ -225,11 +225,11 @@ def test_logits_as_many_as_rows_have_their_rows_in_front(inputs: Any) -> None:
 def test_over_all_turns_every_member_meets_every_example_once(size: int, members: int) -> None:
     met = torch.zeros(members, size)
     for first in range(members):
-        hands = tree.deal(torch.arange(size), 0, members, first).view(members, -1)
+        hands = batching.deal(torch.arange(size), 0, members, first).view(members, -1)
         rows = torch.arange(members).unsqueeze(1).expand_as(hands)
         # Of what a member holds, `collect` keeps one answer to each example; ask it which.
-        member_of = tree.collect(rows.flatten(), members, 1, size, 0, first)[0]
-        example_of = tree.collect(hands.flatten(), members, 1, size, 0, first)[0]
+        member_of = batching.collect(rows.flatten(), members, 1, size, 0, first)[0]
+        example_of = batching.collect(hands.flatten(), members, 1, size, 0, first)[0]
         assert example_of.tolist() == list(range(size))
         assert member_of.tolist() == [(first + b) % members for b in range(size)]
         met[member_of, example_of] += 1
@@ -242,15 +242,15 @@ def test_answers_come_back_in_the_order_of_the_batch(size: int, members: int, sa
     """A turn that is a tensor, as in compiled code, deals as the number does; rows of a member are sample by sample."""
     for first in range(members):
         x = torch.arange(float(size)).unsqueeze(1 - axis).expand(*((size, 9) if axis == 0 else (9, size)))
-        hands = tree.deal(x, axis, members, first)
-        assert torch.equal(tree.deal(x, axis, members, torch.tensor([first])), hands)
+        hands = batching.deal(x, axis, members, first)
+        assert torch.equal(batching.deal(x, axis, members, torch.tensor([first])), hands)
         each = hands.movedim(axis, 0).unflatten(0, (members, -1))
         rows = torch.cat([each[k] + 100 * k + 10 * j for k in range(members) for j in range(samples)]).movedim(0, axis)
         expected = torch.stack([x + 10 * j for j in range(samples)])
         member = (first + torch.arange(size)) % members
         expected = expected + 100 * (member.unsqueeze(1) if axis == 0 else member)
         for turn in (first, torch.tensor([first])):
-            assert torch.equal(tree.collect(rows, members, samples, size, axis, turn), expected)
+            assert torch.equal(batching.collect(rows, members, samples, size, axis, turn), expected)
 
 
 @pytest.mark.filterwarnings("ignore:The .grad attribute")  # at which torch looks itself
@@ -263,9 +263,9 @@ def test_turns_of_tensors_without_values_are_not_kept() -> None:
 
 def test_turns_met_in_inference_mode_serve_in_training() -> None:
     with torch.inference_mode():
-        tree.collect(tree.deal(torch.arange(11.0), 0, 5, 3), 5, 1, 11, 0, 3)
+        batching.collect(batching.deal(torch.arange(11.0), 0, 5, 3), 5, 1, 11, 0, 3)
     x = torch.arange(11.0).requires_grad_()
-    tree.collect(tree.deal(x, 0, 5, 3), 5, 1, 11, 0, 3).sum().backward()
+    batching.collect(batching.deal(x, 0, 5, 3), 5, 1, 11, 0, 3).sum().backward()
     assert x.grad is not None
     assert x.grad.tolist() == [1] * 11
 

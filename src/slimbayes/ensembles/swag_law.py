@@ -4,9 +4,9 @@ import torch
 from torch import Generator, Tensor
 
 from slimbayes._checks import check_number
+from slimbayes.ensembles.refreshed_law import RefreshedLaw
+from slimbayes.ensembles.seeded_noise import seeded_noise
 from slimbayes.families import Normal
-from slimbayes.layers.refreshed_law import RefreshedLaw
-from slimbayes.layers.seeded_noise import seeded_noise
 
 __all__ = ["SwagLaw"]
 

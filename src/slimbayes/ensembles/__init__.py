@@ -1,0 +1,1 @@
+"""Posteriors over whole networks: deep ensembles, SWAG, subspaces, chains, Laplace."""
