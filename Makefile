@@ -3,7 +3,7 @@ PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
 # Compiled when slimbayes is installed, so that a change of them means to install it again.
-KERNELS := hatch_build.py $(wildcard src/slimbayes/native/*.c src/slimbayes/native/*.inc)
+KERNELS := hatch_build.py $(wildcard src/slimbayes/_fast/native/*.c src/slimbayes/_fast/native/*.inc)
 PIP := $(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt
 # torch's threads fight over the cores as soon as anything else runs, so each process uses one.
 export OMP_NUM_THREADS ?= 1

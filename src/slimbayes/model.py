@@ -24,12 +24,10 @@ from slimbayes.ensembles.refreshed_law import RefreshedLaw
 from slimbayes.ensembles.statistics import refresh_statistics
 from slimbayes.layers.base import BayesianLayer, Collects, Stochastic, every_module, share_sampling
 from slimbayes.layers.factor import Factor
-from slimbayes.layers.factor_group import FactorGroup, alike
-from slimbayes.layers.factor_kl import divergences
-from slimbayes.layers.own_gradients import plain_operations_wanted
 from slimbayes.layers.transformer import close_fast_paths, undo_patches
 from slimbayes.likelihoods import Likelihood, get_likelihood
 from slimbayes.prediction import Prediction
+from slimbayes.priors import Prior
 from slimbayes.sampling import NOISES, Sampling, check_sampling, generator_for
 from slimbayes.summary import Summary
 
@@ -74,10 +72,6 @@ class BayesianModel(nn.Module):
             if isinstance(module, (BayesianLayer, Stochastic)):
                 module.name = name
         share_sampling(self.net, self.sampling)
-        # As the network was when it was converted: one that is added later draws for itself.
-        self._factors = [module for module in self.net.modules() if type(module) is Factor and module.random]
-        #: What the factors were like that were last drawn together, and how they were grouped.
-        self._groups: tuple[list[Any], list[FactorGroup]] | None = None
         self.patches = close_fast_paths(self.net)
         self._checked = False
         #: Shapes of the inputs that were predicted last, and a row's memory with them.
@@ -154,41 +148,21 @@ class BayesianModel(nn.Module):
         first = not self._checked and not torch.compiler.is_compiling()
         called: set[str] | None = set() if first else None
         with self.sampling.during(samples, noise, rows, generator, draw, called):
-            if noise == "example" and draw is None and samples > 0 and not plain_operations_wanted():
-                self._draw_together(rows)
             output = self.net(*args, **kwargs)
         if called is not None:
             self._checked = True
             self._warn_if_bypassed(called)
         return output
 
-    def _draw_together(self, rows: int) -> None:
-        """Draw what many factors need with few calls; a factor that finds nothing draws for itself."""
-        assert self.sampling.drawn is not None
-        for group in self._alike(self._factors):
-            if group.flips(rows, self.sampling):
-                self.sampling.drawn.update(zip(group.names, group.draw_for_rows(rows, self.sampling), strict=True))
-
-    def _alike(self, factors: list[Factor]) -> list[FactorGroup]:
-        """Return the factors that can be drawn together, as they were found for the same ones before."""
-        seen = [(factor, type(factor), factor.family, factor.clip) for factor in factors]
-        if self._groups is None or self._groups[0] != seen:
-            self._groups = seen, alike(factors)
-        return self._groups[1]
-
-    def _apply(self, fn: Any, recurse: bool = True) -> Self:
-        self._groups = None  # another type or device: others may be alike now
-        return super()._apply(fn, recurse)
-
     @staticmethod
     def _tiled(copies: int) -> Any:
         return lambda x, axis: x if copies == 1 else batching.tile(x, axis, copies)
 
     def _first(self, generator: Generator | None) -> int | Tensor:
-        """Draw a member: a number where it is known at once, and turns that have been met need not be made again."""
+        """Draw a member: a number where that costs nothing, so that orders that have been used are found again."""
         first = torch.randint(self.members, (1,), device=self.device, generator=generator)
-        known = type(first) is Tensor and first.device.type == "cpu" and not plain_operations_wanted()
-        return int(first) if known else first
+        followed = torch.compiler.is_compiling() or torch.jit.is_tracing()
+        return int(first) if type(first) is Tensor and first.is_cpu and not followed else first
 
     def _dealt(self, samples: int, first: int | Tensor) -> Any:
         def deal(x: Tensor, axis: int) -> Tensor:
@@ -244,19 +218,10 @@ class BayesianModel(nn.Module):
             return {ANY: torch.zeros(self.members * samples, device=self.device)}
         # Sample by sample, so that the first few of many are the same draws as a few alone.
         with self._dealing():
-            each = [self._draw_once(parts, generator) for _ in range(samples)]
+            each = [{part.name: part.hold(self.members, 1, generator) for part in parts} for _ in range(samples)]
         if samples == 1:
             return each[0]
         return {part.name: torch.stack([one[part.name] for one in each], 1).flatten(0, 1) for part in parts}
-
-    def _draw_once(self, parts: list[Stochastic], generator: Generator | None) -> dict[str, Tensor]:
-        drawn: dict[str, Tensor] = {}
-        for group in self._alike([part for part in parts if type(part) is Factor and part.random]):
-            drawn.update(zip(group.names, group.draw(generator), strict=True))
-        for part in parts:
-            if part.name not in drawn:
-                drawn[part.name] = part.hold(self.members, 1, generator)
-        return drawn
 
     def _dealing(self) -> AbstractContextManager[None]:
         law = self.net.law if isinstance(self.net, Networks) else None
@@ -280,10 +245,19 @@ class BayesianModel(nn.Module):
                 mixture, by convexity of the KL). Parts that the members share count once either way.
         """
         check_choice("member_kl", member_kl, ("sum", "mean"))
-        mean = member_kl == "mean"
-        found = divergences(every_module(self.net))
-        terms = [total / members if mean and members > 1 else total for total, members in found]
-        return sum(terms[1:], terms[0]) if terms else torch.zeros((), device=self.device)
+        factors: dict[Any, list[Factor]] = {}
+        terms: list[Tensor] = []
+        for module in every_module(self.net):
+            if type(module) is Factor:
+                factors.setdefault(module.kl_key(), []).append(module)
+            elif isinstance(module, Stochastic):
+                terms.append(module.kl())
+            elif isinstance(module, Prior) and (penalty := module.penalty()) is not None:
+                terms.append(penalty)
+        terms += map(Factor.joint_kl, factors.values())
+        # Scalars are of parts that the members share.
+        totals = [term.mean() if member_kl == "mean" else term.sum() for term in terms]
+        return sum(totals[1:], totals[0]) if totals else torch.zeros((), device=self.device)
 
     @property
     def independent(self) -> bool:

@@ -75,15 +75,18 @@ class Rank1MultiheadAttention(Attention):
 
         rows = self.rows_of(x, self.row_axis)
         s, r = (draws_of(self, self._factor(f"{projection}_{side}"), rows) for side in ("input", "output"))
-        y = perturb(self, op, x, s, r, self.row_axis, -1, self.additive)
-        return y if scales_bias else self._biased(y, projection)
+        bias = None if scales_bias else self._bias_of(projection)
+        return perturb(self, op, x, s, r, self.row_axis, -1, self.additive, bias)
+
+    def _bias_of(self, projection: str) -> Tensor | None:
+        if self.in_proj_bias is None:
+            return None
+        bias = self.in_proj_bias if self.in_proj_bias.dim() == 2 else self.in_proj_bias.unsqueeze(0)
+        return bias.chunk(3, 1)["qkv".index(projection)]
 
     def _biased(self, y: Tensor, projection: str) -> Tensor:
-        if self.in_proj_bias is None:
-            return y
-        bias = self.in_proj_bias if self.in_proj_bias.dim() == 2 else self.in_proj_bias.unsqueeze(0)
-        bias = bias.chunk(3, 1)["qkv".index(projection)]
-        return along_rows(y, bias, self.row_axis, -1, True, self.label)
+        bias = self._bias_of(projection)
+        return y if bias is None else along_rows(y, bias, self.row_axis, -1, True, self.label)
 
     def fold(self, pick: Pick, member: int) -> nn.Module:
         """Become the plain attention with the member's projections; ``out_proj`` folds itself."""

@@ -1,17 +1,46 @@
 """The two protocols that layers keep: what is random, and what can be folded into a plain layer."""
 
+import os
 from abc import abstractmethod
 from collections.abc import Callable
 from typing import Any, Self
 
+import torch
 from torch import Generator, Tensor, nn
 
 from slimbayes.sampling import Sampling
 
-__all__ = ["BayesianLayer", "Collects", "Pick", "Stochastic", "along_rows", "every_module"]
+__all__ = ["BayesianLayer", "Collects", "Pick", "Stochastic", "along_rows", "every_module", "fused"]
 
 #: Gives the value of a stochastic part for the draw that is being folded.
 Pick = Callable[["Stochastic"], Tensor]
+
+
+#: ``slimbayes._fast``, or None without it; ``...`` before anybody has asked.
+_fast: Any = ...
+
+
+def fused(operation: str, *args: Any) -> Any:
+    """Ask ``slimbayes._fast`` for the result of an operation; None means: use the plain operations.
+
+    This is the only place that knows of ``_fast``. ``SLIMBAYES_NO_FAST=1`` switches it off.
+    """
+    global _fast
+    if torch.compiler.is_compiling():
+        return None
+    if _fast is ...:
+        _fast = _find_fast()
+    return None if _fast is None else getattr(_fast, operation)(*args)
+
+
+def _find_fast() -> Any:
+    if os.environ.get("SLIMBAYES_NO_FAST", "0") not in ("", "0"):
+        return None
+    try:
+        from slimbayes import _fast as found
+    except ImportError:  # the folder may be deleted
+        return None
+    return found
 
 
 class Stochastic:
@@ -161,16 +190,20 @@ class BayesianLayer:
         return axis
 
 
-def along_rows(x: Tensor, values: Tensor, axis: int, channel_dim: int, additive: bool, layer: str = "") -> Tensor:
+def along_rows(
+    x: Tensor, values: Any, axis: int, channel_dim: int, additive: bool, layer: str = "", bias: Tensor | None = None
+) -> Tensor:
     """Multiply (or add) one vector of channel values to each group of consecutive rows.
 
     Args:
         x: Input with rows on ``axis`` and channels on ``channel_dim``.
-        values: ``(groups, channels)``; row ``i`` of ``x`` takes ``values[i // (rows / groups)]``.
+        values: ``(groups, channels)``; row ``i`` of ``x`` takes ``values[i // (rows / groups)]``. Or something whose
+            ``values()`` are that.
         axis: Axis of the rows.
         channel_dim: Axis of the channels (negative counts from the end).
         additive: Add instead of multiply.
         layer: The layer's label, for error messages.
+        bias: Added afterwards in the same way, ``(groups, channels)``, or None.
 
     Example:
         >>> import torch
@@ -180,6 +213,14 @@ def along_rows(x: Tensor, values: Tensor, axis: int, channel_dim: int, additive:
                 [4., 5., 6.],
                 [4., 5., 6.]])
     """
+    if not additive and (found := fused("scale_rows", x, values, bias, axis, channel_dim)) is not None:
+        scaled: Tensor = found
+        return scaled
+    if not isinstance(values, Tensor):
+        values = values.values()
+    if bias is not None:
+        scaled = along_rows(x, values, axis, channel_dim, additive, layer)
+        return along_rows(scaled, bias, axis, channel_dim, True, layer)
     groups, rows = values.shape[0], x.shape[axis]
     if rows % groups:
         raise ValueError(

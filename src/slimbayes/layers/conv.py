@@ -1,19 +1,13 @@
 """Rank-1 convolutions and transposed convolutions: factors act on channels, at every position alike."""
 
-import math
 from typing import Any
 
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from slimbayes.layers.flips import Flipped, Side
-from slimbayes.layers.folded_conv import folded_conv
-from slimbayes.layers.geometry import Geometry
 from slimbayes.layers.ops import ConvOp, ConvTransposeOp
-from slimbayes.layers.passes import kernel_for
 from slimbayes.layers.rank1 import Rank1
-from slimbayes.layers.scaled_conv import scaled_conv
 
 __all__ = [
     "Rank1Conv1d",
@@ -24,37 +18,8 @@ __all__ = [
     "Rank1ConvTranspose3d",
 ]
 
-#: Fewer rows of a draw would not pay for a convolution of their own.
-LEAST_ROWS_TO_FOLD = 8
-#: So many times longer than an element of the input or output takes one of a draw's weight, which is folded, used and
-#: differentiated for each draw.
-COST_OF_A_WEIGHT = 8
-
 
 class _Rank1Conv(ConvOp, Rank1):
-    def fused(self, x: Tensor, axis: int, s: Any, r: Any, *args: Any) -> Tensor | None:
-        if args or isinstance(self.padding, str) or self.padding_mode != "zeros":
-            return None
-        geometry = Geometry(self.stride, self.padding, self.dilation, self.groups)  # type: ignore[arg-type]
-        apply = folded_conv if self._should_fold(x, s, r) else scaled_conv
-        return apply(x, self.weight, self.member_biases(), s, r, geometry)
-
-    def _should_fold(self, x: Tensor, s: Side, r: Side) -> bool:
-        """Tell whether weights for each draw cost less than passes over the input and the output do."""
-        if isinstance(s, Flipped) or isinstance(r, Flipped) or not torch.is_grad_enabled():
-            return False  # the gain is in the backward pass, where sums over positions are saved
-        side = r if s is None else s
-        if side is not None and kernel_for("scale", x, side) is not None:
-            return False  # compiled passes cost less
-        draws = {drawn.shape[0] for drawn in (s, r) if drawn is not None}
-        positions = x.shape[0] * math.prod(x.shape[2:])
-        return (
-            self.groups == 1
-            and len(draws) == 1
-            and x.shape[0] >= LEAST_ROWS_TO_FOLD * max(draws)
-            and max(draws) * self.weight.numel() * COST_OF_A_WEIGHT < positions * (self.in_channels + self.out_channels)
-        )
-
     def op(self, x: Tensor, *args: Any) -> Tensor:
         return self.apply_weight(x, self.weight, *args)
 
@@ -112,9 +77,6 @@ class Rank1Conv3d(_Rank1Conv, nn.Conv3d):
 
 
 class _Rank1ConvTranspose(ConvTransposeOp, _Rank1Conv):
-    def fused(self, x: Tensor, axis: int, s: Any, r: Any, *args: Any) -> Tensor | None:
-        return None
-
     def forward(self, input: Tensor, output_size: list[int] | None = None) -> Tensor:
         return super().forward(input) if output_size is None else super().forward(input, output_size)
 

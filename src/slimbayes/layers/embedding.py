@@ -9,8 +9,7 @@ from torch import Tensor, nn
 from slimbayes._checks import check_count
 from slimbayes.families import Normal
 from slimbayes.layers.base import BayesianLayer, Pick, become_plain, plain_base
-from slimbayes.layers.flips import random_signs
-from slimbayes.layers.gaussian import GaussianOptions, GaussianWeight, posterior_of
+from slimbayes.layers.gaussian import GaussianOptions, GaussianWeight, posterior_of, random_signs
 
 __all__ = ["GaussianEmbedding"]
 

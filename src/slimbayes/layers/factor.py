@@ -11,7 +11,7 @@ from torch import distributions as td
 from slimbayes._checks import check_choice, check_count, check_number
 from slimbayes.divergence import kl_divergence
 from slimbayes.families import FAMILIES, Cauchy, Family, Normal, StudentT, get_family
-from slimbayes.layers.flips import Flipped
+from slimbayes.layers.base import fused
 from slimbayes.layers.row_factor import RowFactor
 from slimbayes.priors import Prior, inverse_softplus, softplus_scale
 from slimbayes.sampling import Sampling
@@ -262,28 +262,9 @@ class Factor(RowFactor, nn.Module):
         # Half-precision factors are drawn in float32; what they scale is not.
         return self._clipped(drawn).to(self.loc.dtype)
 
-    @property
-    def kind(self) -> tuple[Any, ...] | None:
-        """What factors have in common that can be drawn together; None for one that must be drawn alone."""
-        loc, family = self.loc, self.family  # a module takes its time to find a parameter
-        alone = self.rho is None or self.clip is not None or loc.dim() != 2 or not family.symmetric
-        half = loc.dtype in (torch.float16, torch.bfloat16)  # drawn in full precision
-        return None if alone or half else (family, loc.shape[0], loc.dtype, loc.device)
-
-    def flips(self, rows: int) -> bool:
-        """Tell whether ``rows`` rows are to share draws of this factor alone, see ``layers.flips``."""
-        from slimbayes.layers.factor_group import FactorGroup
-
-        return self.kind is not None and FactorGroup([self]).flips(rows, self.sampling)
-
-    def _draw_for_rows(self, rows: int, generator: Generator | None) -> Tensor | Flipped:
-        from slimbayes.layers.factor_group import FactorGroup
-
-        return (
-            FactorGroup([self]).draw_for_rows(rows, self.sampling)[0]
-            if self.flips(rows)
-            else self._draw(rows, generator)
-        )
+    def _draw_for_rows(self, rows: int, generator: Generator | None) -> Any:
+        found = fused("signed_noise", self, rows, self.sampling) if self.random else None
+        return self._draw(rows, generator) if found is None else found
 
     def _clipped(self, values: Tensor) -> Tensor:
         return values if self.clip is None else values.clamp(-self.clip, self.clip)
@@ -292,6 +273,23 @@ class Factor(RowFactor, nn.Module):
         r"""Return :math:`KL(q_k \| p)` summed over elements (Eq. 2): shape ``(members,)``."""
         divergence = kl_divergence(self.distribution, self.prior.distribution(self.loc))
         return divergence.flatten(1).sum(1)
+
+    def kl_key(self) -> Any:
+        """Return what factors have in common whose KLs are taken together: family, a prior of fixed scale, type."""
+        prior, loc = self.prior, self.loc
+        if prior.rho is not None:
+            return self
+        return self.family, prior.family, prior.loc, prior.std, self.members, loc.dtype, loc.device
+
+    @staticmethod
+    def joint_kl(factors: list["Factor"]) -> Tensor:
+        """Return the KL of factors with the same ``kl_key``, ``(members,)``: one operation on all their elements."""
+        first = factors[0]
+        if len(factors) == 1:
+            return first.kl()
+        loc = torch.cat([factor.loc.flatten(1) for factor in factors], 1)
+        scale = torch.cat([factor.scale.flatten(1) for factor in factors], 1)
+        return kl_divergence(first.family.distribution(loc, scale), first.prior.distribution(loc)).sum(1)
 
     def log_scale_gradients(self) -> list[Tensor]:
         """Return dL / d log scale = dL / d rho * scale / softplus'(rho)."""

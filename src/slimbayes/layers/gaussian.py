@@ -92,6 +92,18 @@ class GaussianOptions:
         return cls(**ours), {name: value for name, value in kwargs.items() if name not in names}
 
 
+def random_signs(shape: tuple[int, ...], like: Tensor, generator: Generator | None = None) -> Tensor:
+    """Return +1 and -1 with equal probability, in the dtype and on the device of ``like``.
+
+    Example:
+        >>> sorted(set(random_signs((100,), torch.ones(1)).tolist()))
+        [-1.0, 1.0]
+    """
+    dtype = like.dtype if like.is_floating_point() else torch.get_default_dtype()
+    options: dict[str, Any] = {} if generator is None else {"generator": generator}
+    return torch.randint(2, shape, device=like.device, dtype=dtype, **options).mul_(2).sub_(1)
+
+
 class GaussianWeight(Stochastic, nn.Module):
     r"""The posterior :math:`q(w) = N(\mu, \sigma^2)` of a layer's weight or bias, whose own values are the means.
 

@@ -3,7 +3,8 @@
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from slimbayes.layers.flips import normal_for_rows
+from slimbayes.families import Normal
+from slimbayes.layers.base import fused
 from slimbayes.layers.gaussian_layer import Gaussian
 from slimbayes.layers.local import local_linear
 from slimbayes.layers.ops import ConvOp, ConvTransposeOp, LinearOp
@@ -40,7 +41,10 @@ class GaussianLinear(LinearOp, Gaussian, nn.Linear):
         return x.dim() == 2 and x.shape[0] == groups
 
     def _local(self, x: Tensor) -> Tensor:
-        noise = normal_for_rows(x.shape[0], self.out_features, self.weight, self.sampling)
+        rows, sampling = x.shape[0], self.sampling
+        noise = fused("noise_for_rows", rows, self.out_features, self.weight, sampling)
+        if noise is None:
+            noise = Normal().noise((rows, self.out_features), self.weight, sampling.generator)
         bias_log = None if self.bias_posterior is None else self.bias_posterior.spread.logs()[0]
         return local_linear(x, self.weight, self.bias, noise, bias_log, *self.weight_posterior.spread.logs())
 

@@ -8,8 +8,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from slimbayes.layers.base import BayesianLayer, Pick, along_rows, become_plain, plain_base
-from slimbayes.layers.flips import random_signs
-from slimbayes.layers.gaussian import GaussianOptions, GaussianWeight, posterior_of, start_means
+from slimbayes.layers.gaussian import GaussianOptions, GaussianWeight, posterior_of, random_signs, start_means
 from slimbayes.layers.gaussian_layer import deal_rows
 from slimbayes.layers.ops import linear_by_group
 

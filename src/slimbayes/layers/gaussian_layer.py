@@ -6,8 +6,7 @@ from typing import Any
 from torch import Tensor, nn
 
 from slimbayes.layers.base import BayesianLayer, Pick, along_rows, become_plain, plain_base
-from slimbayes.layers.flips import random_signs
-from slimbayes.layers.gaussian import GaussianOptions, GaussianWeight, posterior_of, start_means
+from slimbayes.layers.gaussian import GaussianOptions, GaussianWeight, posterior_of, random_signs, start_means
 
 __all__ = ["Gaussian", "deal_rows"]
 
@@ -26,7 +25,7 @@ class Gaussian(BayesianLayer, nn.Module):
     Where the weight meets a row more than once (convolutions, recurrences, dense layers over positions, tied weights),
     noise on outputs would be independent where it must not be, so ``"local"`` means Flipout there. Every estimator is
     exact: each row is answered by one weight drawn from the posterior; Flipout's weights of different rows are
-    uncorrelated, local ones independent but for magnitudes that a few of many rows share (``layers.flips``).
+    uncorrelated, local ones independent but for magnitudes that a few of many rows share (``_fast.signed_noise``).
 
     To support a layer class of your own, subclass this and your class, implement ``sizes``, ``apply_weight`` and
     ``apply_weights``, and register ``YourClass.adopt`` with ``sb.register_converter(..., method="mean_field")``.

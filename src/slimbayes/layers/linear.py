@@ -6,7 +6,6 @@ from torch import Tensor, nn
 
 from slimbayes.layers.ops import LinearOp
 from slimbayes.layers.rank1 import Rank1
-from slimbayes.layers.scaled_linear import scaled_linear
 
 __all__ = ["Rank1Linear"]
 
@@ -28,9 +27,6 @@ class Rank1Linear(LinearOp, Rank1, nn.Linear):
         >>> layer(torch.randn(4, 5).repeat(3, 1)).shape, layer.bias.shape
         (torch.Size([12, 7]), torch.Size([3, 7]))
     """
-
-    def fused(self, x: Tensor, axis: int, s: Any, r: Any, *args: Any) -> Tensor | None:  # noqa: D102
-        return None if axis else scaled_linear(x, self.weight, self.member_biases(), s, r)
 
     def op(self, x: Tensor, *args: Any) -> Tensor:  # noqa: D102
         return self.apply_weight(x, self.weight)

@@ -9,14 +9,13 @@ from torch import Tensor, nn
 from slimbayes.layers.base import BayesianLayer, Pick, along_rows, become_plain, member_bias, plain_base
 from slimbayes.layers.dropout_mask import ElementMask, refuse_to_fold
 from slimbayes.layers.factor import Factor, FactorOptions
-from slimbayes.layers.flips import Flipped
-from slimbayes.layers.own_gradients import plain_operations_wanted
 from slimbayes.layers.row_factor import RowFactor
 
 __all__ = ["Drawn", "Rank1", "draws_of", "fold_kernel", "fold_scale", "perturb"]
 
-#: What rows take of a factor: values ``(groups, [rank,] channels)``, or a mask that is drawn when the input is there.
-Drawn = Tensor | Flipped | ElementMask | None
+#: What rows take of a factor: values ``(groups, [rank,] channels)``, something whose ``values()`` are that, or a mask
+#: that is drawn when the input is there.
+Drawn = Any
 
 
 def draws_of(layer: BayesianLayer, factor: RowFactor | ElementMask | None, rows: int) -> Drawn:
@@ -24,9 +23,9 @@ def draws_of(layer: BayesianLayer, factor: RowFactor | ElementMask | None, rows:
     return factor.drawn(rows, layer.label) if isinstance(factor, RowFactor) else factor
 
 
-def _terms(drawn: Tensor | Flipped) -> tuple[Tensor, ...]:
-    values = drawn.values() if isinstance(drawn, Flipped) else drawn
-    return (values,) if values.dim() == 2 else values.unbind(1)
+def _terms(drawn: Any) -> tuple[Any, ...]:
+    """Return what each of the R terms takes."""
+    return drawn.unbind(1) if isinstance(drawn, Tensor) and drawn.dim() == 3 else (drawn,)
 
 
 def perturb(
@@ -38,11 +37,12 @@ def perturb(
     axis: int,
     channel_dim: int,
     additive: bool,
+    bias: Tensor | None = None,
 ) -> Tensor:
     r"""Apply a linear ``op`` between an input and an output factor.
 
     .. math::
-        y = \sum_{j=1}^R op(x \circ s_j) \circ r_j \qquad \text{or, additive,} \qquad y = op(x + s) + r
+        y = \sum_{j=1}^R op(x \circ s_j) \circ r_j + b \qquad \text{or, additive,} \qquad y = op(x + s) + r + b
 
     Args:
         layer: The layer, for error messages.
@@ -53,31 +53,31 @@ def perturb(
         axis: Axis of the rows.
         channel_dim: Axis of the channels, before and after ``op``.
         additive: Add the factors instead of multiplying.
+        bias: b, ``(members, channels)`` or ``(1, channels)``, or None.
     """
     if isinstance(s, ElementMask):
-        return op(s.masked(x, axis))
+        return _shifted(layer, op(s.masked(x, axis)), bias, axis, channel_dim)
     if isinstance(r, ElementMask):
-        return r.masked(op(x), axis)
-    inputs: tuple[Tensor | None, ...] = (None,) if s is None else _terms(s)
-    outputs: tuple[Tensor | None, ...] = (None,) if r is None else _terms(r)
+        return _shifted(layer, r.masked(op(x), axis), bias, axis, channel_dim)
+    inputs: tuple[Any, ...] = (None,) if s is None else _terms(s)
+    outputs: tuple[Any, ...] = (None,) if r is None else _terms(r)
     if s is None:
         inputs = (None,) * len(outputs)
     elif r is None:
         outputs = (None,) * len(inputs)
+    within = bias if len(inputs) == 1 and r is not None else None  # added together with r
     total: Tensor | None = None
     for before, after in zip(inputs, outputs, strict=True):
         term = op(x if before is None else along_rows(x, before, axis, channel_dim, additive, layer.label))
         if after is not None:
-            term = along_rows(term, after, axis, channel_dim, additive, layer.label)
+            term = along_rows(term, after, axis, channel_dim, additive, layer.label, within)
         total = term if total is None else total + term
     assert total is not None
-    return total
+    return total if within is not None else _shifted(layer, total, bias, axis, channel_dim)
 
 
-def _fits(drawn: Drawn, rows: int, dtype: torch.dtype) -> bool:
-    if isinstance(drawn, Tensor):
-        return drawn.dim() == 2 and drawn.dtype == dtype and rows % drawn.shape[0] == 0
-    return drawn is None or (isinstance(drawn, Flipped) and drawn.rows == rows and drawn.loc.dtype == dtype)
+def _shifted(layer: BayesianLayer, y: Tensor, bias: Tensor | None, axis: int, channel_dim: int) -> Tensor:
+    return y if bias is None else along_rows(y, bias, axis, channel_dim, True, layer.label)
 
 
 def fold_scale(s: Tensor | None, r: Tensor | None, inputs: int, outputs: int) -> Tensor | float:
@@ -180,46 +180,19 @@ class Rank1(BayesianLayer, nn.Module):
         axis = self.rows_axis(input)
         rows = self.rows_of(input, axis)
         s, r = draws_of(self, self.input_factor, rows), draws_of(self, self.output_factor, rows)
-        if self._may_fuse(input, rows, s, r):
-            fused = self.fused(input, axis, s, r, *args)
-            if fused is not None:
-                return fused
-        scales_bias = self.scales_bias
+        bias = self.member_biases()
 
         def op(z: Tensor) -> Tensor:
-            return self._biased(self.op(z, *args), axis) if scales_bias else self.op(z, *args)
+            y = self.op(z, *args)
+            return _shifted(self, y, bias, axis, self.channel_dim) if self.scales_bias else y
 
-        y = perturb(self, op, input, s, r, axis, self.channel_dim, self.additive)
-        return y if scales_bias else self._biased(y, axis)
-
-    def _may_fuse(self, x: Tensor, rows: int, s: Drawn, r: Drawn) -> bool:
-        """Tell whether one operation may do it all; what it does not know, and errors, are for the plain ones."""
-        if plain_operations_wanted() or x.device.type != "cpu" or torch.is_autocast_enabled("cpu"):
-            return False
-        weight, bias, dtype = self.weight, self.bias, x.dtype
-        return (
-            (dtype is torch.float32 or dtype is torch.float64)
-            and weight.dtype is dtype
-            and not (self.additive or self.scales_bias or (s is None and r is None))
-            and (bias is None or (bias.dtype is dtype and (bias.dim() == 1 or rows % bias.shape[0] == 0)))
-            and x.shape[self.channel_dim] == self.sizes()[0]
-            and x.numel() > 0
-            and _fits(s, rows, dtype)
-            and _fits(r, rows, dtype)
-        )
-
-    def fused(self, x: Tensor, axis: int, s: Any, r: Any, *args: Any) -> Tensor | None:
-        """Apply the whole layer as one operation, or return None for ``perturb`` to do it."""
-        return None
+        outer = None if self.scales_bias else bias
+        return perturb(self, op, input, s, r, axis, self.channel_dim, self.additive, outer)
 
     def member_biases(self) -> Tensor | None:
         """Return the biases, ``(members, out)`` or ``(1, out)``."""
         bias: Tensor | None = self.bias
         return bias if bias is None or bias.dim() == 2 else bias.unsqueeze(0)
-
-    def _biased(self, y: Tensor, axis: int) -> Tensor:
-        bias = self.member_biases()
-        return y if bias is None else along_rows(y, bias, axis, self.channel_dim, True, self.label)
 
     def fold(self, pick: Pick, member: int) -> nn.Module:
         """Become the plain layer with weight W ∘ sum_j r_j s_j^T (Eq. 1) and the member's bias."""

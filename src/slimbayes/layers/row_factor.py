@@ -1,11 +1,11 @@
 """A random vector for each row of a layer's input: what rank-1 layers ask of their factors."""
 
 from abc import abstractmethod
+from typing import Any
 
 from torch import Generator, Tensor
 
 from slimbayes.layers.base import Stochastic
-from slimbayes.layers.flips import Flipped
 
 __all__ = ["RowFactor"]
 
@@ -32,8 +32,8 @@ class RowFactor(Stochastic):
     def _draw(self, groups: int, generator: Generator | None) -> Tensor:
         """Draw ``(groups, [rank,] channels)`` values, those of a member together."""
 
-    def _draw_for_rows(self, rows: int, generator: Generator | None) -> Tensor | Flipped:
-        """Draw a vector for each row."""
+    def _draw_for_rows(self, rows: int, generator: Generator | None) -> Any:
+        """Draw a vector for each row: ``(rows, [rank,] channels)``, or something whose ``values()`` are that."""
         return self._draw(rows, generator)
 
     def values(self, rows: int, layer: str) -> tuple[Tensor, ...]:
@@ -44,11 +44,11 @@ class RowFactor(Stochastic):
             layer: The layer's label, for the error message.
         """
         drawn = self.drawn(rows, layer)
-        drawn = drawn.values() if isinstance(drawn, Flipped) else drawn
+        drawn = drawn if isinstance(drawn, Tensor) else drawn.values()
         return (drawn,) if drawn.dim() == 2 else drawn.unbind(1)
 
-    def drawn(self, rows: int, layer: str) -> Tensor | Flipped:
-        """Return the draws of ``values`` as they are: ``(groups, [rank,] channels)``, or signs for few draws."""
+    def drawn(self, rows: int, layer: str) -> Any:
+        """Return the draws of ``values`` as they are, see ``_draw_for_rows``."""
         sampling, name = self.sampling, self.name
         held, found = sampling.held, sampling.drawn
         if held is not None and name in held:

@@ -8,9 +8,29 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from slimbayes.layers.sums import weighted_sum
+from slimbayes.layers.base import fused
 
 __all__ = ["FullScale", "Scale", "TiedScale"]
+
+
+def plain_weighted_sum(by_log: float, by_square: float, means: Tensor | None, *logs: Tensor) -> Tensor:
+    r"""Return :math:`a \sum_{ij} \log \sigma_{ij} + b \sum_{ij} (\sigma_{ij}^2 + \mu_{ij}^2)`.
+
+    Args:
+        by_log: a.
+        by_square: b.
+        means: :math:`\mu`; None for 0.
+        *logs: :math:`\log \sigma`; or :math:`\log u`, ``(m, k)``, and :math:`\log v`, ``(n, k)``, with
+            :math:`\sigma = U V^\top`.
+
+    Example:
+        >>> plain_weighted_sum(1.0, 2.0, torch.ones(3, 4), torch.zeros(3, 4))  # 2 * (12 + 12)
+        tensor(48.)
+    """
+    sigma = logs[0].exp() if len(logs) == 1 else logs[0].exp() @ logs[1].exp().T
+    log_sigma = logs[0] if len(logs) == 1 else sigma.log()
+    total = by_log * log_sigma.sum() + by_square * sigma.square().sum()
+    return total if means is None else total + by_square * means.square().sum()
 
 
 class Scale(nn.Module):
@@ -46,7 +66,9 @@ class Scale(nn.Module):
             means: :math:`\mu` of those rows; None for 0.
             rows: Indices of rows, or None.
         """
-        return weighted_sum(by_log, by_square, means, *self.logs(rows))
+        logs = self.logs(rows)
+        found: Tensor | None = fused("weighted_sum", by_log, by_square, means, *logs)
+        return plain_weighted_sum(by_log, by_square, means, *logs) if found is None else found
 
     @abstractmethod
     def log_parameters(self) -> tuple[nn.Parameter, ...]:

@@ -1,14 +1,16 @@
-"""The sums over the entries of a weight that a KL is made of, as one operation that makes its gradients on the way."""
+"""The sums over the entries of a weight that a KL is made of, as one operation that makes its gradients on the way.
 
-import math
+The plain form, ``layers.scale.plain_weighted_sum``, makes the whole matrix U V^T of a k-tied weight.
+"""
+
 from typing import Any
 
 import torch
 from torch import Tensor
 
-from slimbayes.layers.own_gradients import gradients_by_autograd, plain_operations_wanted
-from slimbayes.layers.softplus_sum import PRECISION, softplus_pair_sum
-from slimbayes.native import kernel
+from slimbayes._fast.guards import autograd_wanted, followed, gradients_by_autograd, has_memory
+from slimbayes._fast.softplus_sum import softplus_pair_sum
+from slimbayes.layers.scale import plain_weighted_sum
 
 __all__ = ["weighted_sum"]
 
@@ -16,7 +18,7 @@ __all__ = ["weighted_sum"]
 BLOCK = 2**17
 
 
-def weighted_sum(by_log: float, by_square: float, means: Tensor | None, *logs: Tensor) -> Tensor:
+def weighted_sum(by_log: float, by_square: float, means: Tensor | None, *logs: Tensor) -> Tensor | None:
     r"""Return :math:`a \sum_{ij} \log \sigma_{ij} + b \sum_{ij} (\sigma_{ij}^2 + \mu_{ij}^2)`.
 
     Args:
@@ -32,15 +34,10 @@ def weighted_sum(by_log: float, by_square: float, means: Tensor | None, *logs: T
         >>> weighted_sum(1.0, 0.0, None, torch.zeros(3, 2), torch.zeros(4, 2))  # 12 log 2
         tensor(8.3178)
     """
-    function = _plain if plain_operations_wanted() else _WeightedSum.apply
-    return function(by_log, by_square, means, *logs)
-
-
-def _plain(by_log: float, by_square: float, means: Tensor | None, *logs: Tensor) -> Tensor:
-    sigma = logs[0].exp() if len(logs) == 1 else logs[0].exp() @ logs[1].exp().T
-    log_sigma = logs[0] if len(logs) == 1 else sigma.log()
-    total = by_log * log_sigma.sum() + by_square * sigma.square().sum()
-    return total if means is None else total + by_square * means.square().sum()
+    if followed() or not all(x is None or has_memory(x) for x in (means, *logs)):
+        return None
+    total: Tensor = _WeightedSum.apply(by_log, by_square, means, *logs)
+    return total
 
 
 class _WeightedSum(torch.autograd.Function):
@@ -58,8 +55,8 @@ class _WeightedSum(torch.autograd.Function):
     def backward(ctx: Any, grad: Tensor) -> tuple[Tensor | None, ...]:
         means, *rest = ctx.saved_tensors
         logs, gradients = rest[: len(rest) // 2], rest[len(rest) // 2 :]
-        if torch.is_grad_enabled():
-            return gradients_by_autograd(_plain, [*ctx.weights, means, *logs], [grad])
+        if autograd_wanted(grad):
+            return gradients_by_autograd(plain_weighted_sum, [*ctx.weights, means, *logs], [grad])
         of_means = means * (grad * (2 * ctx.weights[1])) if ctx.needs_input_grad[2] else None
         return None, None, of_means, *(gradient * grad for gradient in gradients)
 
@@ -82,8 +79,6 @@ def _of_tied(by_log: float, by_square: float, log_u: Tensor, log_v: Tensor) -> t
 
     The logarithms of two terms are summed in linear time (``softplus_pair_sum``), those of more block by block.
     """
-    if log_u.shape[1] == 2 and (found := _of_two(by_log, by_square, log_u, log_v)) is not None:
-        return found
     u, v = log_u.exp(), log_v.exp()
     total, of_u, of_v = _log_sum(log_u, log_v, u, v)
     gram_u, gram_v = u.T @ u, v.T @ v
@@ -91,18 +86,6 @@ def _of_tied(by_log: float, by_square: float, log_u: Tensor, log_v: Tensor) -> t
     of_u.mul_(by_log).addcmul_(u @ gram_v, u, value=2 * by_square)
     of_v.mul_(by_log).addcmul_(v @ gram_u, v, value=2 * by_square)
     return total, of_u, of_v
-
-
-def _of_two(by_log: float, by_square: float, log_u: Tensor, log_v: Tensor) -> tuple[Tensor, ...] | None:
-    """Return what ``_of_tied`` does for k = 2 from a compiled kernel; None where there is none, or it is no use."""
-    run = kernel("tied_sum", log_u.dtype)
-    if run is None or not all(x.is_cpu and x.is_contiguous() and x.dtype is log_u.dtype for x in (log_u, log_v)):
-        return None
-    of_u, of_v = torch.empty_like(log_u), torch.empty_like(log_v)
-    weights = (by_log, by_square, PRECISION[log_u.dtype])
-    sizes = (len(log_u), len(log_v))
-    total = run(log_u.data_ptr(), log_v.data_ptr(), *sizes, *weights, of_u.data_ptr(), of_v.data_ptr())
-    return None if math.isnan(total) else (log_u.new_tensor(total), of_u, of_v)
 
 
 def _log_sum(log_u: Tensor, log_v: Tensor, u: Tensor, v: Tensor) -> tuple[Tensor, Tensor, Tensor]:
@@ -115,10 +98,10 @@ def _log_sum(log_u: Tensor, log_v: Tensor, u: Tensor, v: Tensor) -> tuple[Tensor
         first, second = torch.cat([log_u, log_v]).unbind(1)
         fast = softplus_pair_sum(second - first, m)
         if fast is not None:
-            total, slopes = fast
+            total, derivatives = fast
             for logs, pairs in ((first[:m], n), (first[m:], m)):
                 total.add_(logs.sum(dtype=torch.float64), alpha=pairs)
-            gradients = torch.stack([-slopes, slopes], 1)
+            gradients = torch.stack([-derivatives, derivatives], 1)
             gradients[:m, 0] += n
             gradients[m:, 0] += m
             return total.to(u.dtype), *gradients.to(u.dtype).split([m, n])
