@@ -66,8 +66,8 @@ def report(
             _one_prediction(runs, inputs, out, "0" if row is None else row, 10 if samples is None else samples)
             return
         _refuse("without --input, as they belong to the page of one prediction", row=row, samples=samples)
+        from slimbayes.evaluation.record import find_evaluations
         from slimbayes.report import write_report
-        from slimbayes.report.found import find_evaluations
 
         evaluations, missing = find_evaluations(runs)
         write_report(evaluations, out, figures, title)

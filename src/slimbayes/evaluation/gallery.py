@@ -7,7 +7,7 @@ from torch import Tensor
 
 from slimbayes.data.dataset import DataSet, ExampleSource
 from slimbayes.evaluation.readings import Readings
-from slimbayes.report.pictures import shown
+from slimbayes.evaluation.shown_example import shown
 
 __all__ = ["gallery"]
 

@@ -10,8 +10,8 @@ from slimbayes.data import DataSet, Task, load_data
 from slimbayes.data.folders import MissingData
 from slimbayes.evaluation.features import features_of
 from slimbayes.evaluation.nearest import NearClass, neighbourhood
+from slimbayes.evaluation.shown_example import shown
 from slimbayes.model import BayesianModel
-from slimbayes.report.pictures import shown
 from slimbayes.report.prediction_parts import class_name
 from slimbayes.training.run import Run
 
