@@ -91,7 +91,7 @@ def _refuse(when: str, **options: object) -> None:
 def _one_prediction(runs: list[Path], inputs: Path, out: Path, row: str, samples: int) -> None:
     if len(runs) != 1:
         raise ValueError(f"Expected one RUN with --input, but got {len(runs)}. Make a page for each.")
-    from slimbayes.report.one_prediction import write_prediction_page
+    from slimbayes.report.prediction_page import write_prediction_page
     from slimbayes.training.run import Run
 
     bar = progress_bar("looking at training data", "example")

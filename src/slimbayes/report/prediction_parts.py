@@ -10,7 +10,7 @@ from torch import Tensor
 from slimbayes.data.dataset import Task
 from slimbayes.prediction import Prediction
 from slimbayes.report.density import Density, density_of
-from slimbayes.report.words import listing
+from slimbayes.report.wording import listing
 
 __all__ = ["Bar", "Classes", "Real", "class_name", "parts_of", "share"]
 

@@ -9,9 +9,7 @@ from pathlib import Path
 from xml.etree import ElementTree
 
 from slimbayes._checks import check_choice
-from slimbayes.report.figures.drawing import Drawing
-from slimbayes.report.figures.palette import LIGHT
-from slimbayes.report.figures.style import styled
+from slimbayes.report.figures.style import LIGHT, Drawing, styled
 
 __all__ = ["FORMATS", "save", "themed_svg"]
 

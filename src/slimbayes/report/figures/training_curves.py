@@ -6,11 +6,9 @@ import numpy as np
 
 from slimbayes.report.comparison import Comparison
 from slimbayes.report.figures.averages import Mean, mean_over_seeds
-from slimbayes.report.figures.curves import draw_curve, thinned
-from slimbayes.report.figures.drawing import Drawing
-from slimbayes.report.figures.panels import Panels
-from slimbayes.report.figures.style import series, styled
-from slimbayes.report.figures.words import extremes, methods, number
+from slimbayes.report.figures.panels import Panels, draw_curve, thinned
+from slimbayes.report.figures.style import Drawing, series, styled
+from slimbayes.report.wording import extremes, methods, number
 
 __all__ = ["training_curves"]
 

@@ -14,8 +14,8 @@ from slimbayes.evaluation.shown_example import named_values, shown
 from slimbayes.model import BayesianModel
 from slimbayes.report.density import HEIGHT, WIDTH
 from slimbayes.report.near_training import near_training
-from slimbayes.report.page import render
 from slimbayes.report.prediction_parts import Classes, parts_of, probability, share
+from slimbayes.report.render import render
 from slimbayes.training.predicting import check_finite, misfit, read_inputs
 from slimbayes.training.run import Run
 
