@@ -73,7 +73,7 @@ def test_an_interruption_says_how_to_go_on_and_loses_nothing(runs, monkeypatch):
     seen, predict = [], evaluating.predict
 
     def interrupted(*args, **kwargs):
-        seen.append(kwargs["place"])
+        seen.append(kwargs["where"])
         if len(seen) == 4:
             raise KeyboardInterrupt
         return predict(*args, **kwargs)

@@ -73,13 +73,13 @@ def _best(comparison: Comparison, key: str, about: str) -> Finding | None:
         return Finding(about, f"{text}, {runner_up}.")
     gaps = {title: _standard_errors_apart(known[first], known[title]) for title in ranked[1:]}
     alike = [title for title, gap in gaps.items() if gap <= CHANCE]
-    behind = [title for title, gap in gaps.items() if gap > CHANCE]
+    worse = [title for title, gap in gaps.items() if gap > CHANCE]
     if alike:
         verb = "is" if len(alike) == 1 else "are"
         text += f", but {listing(alike)} {verb} within two standard errors of it"
-    if behind:
+    if worse:
         joint = "; next" if alike else "; then"
-        text += f"{joint} comes {behind[0]} ({show.figure(known[behind[0]])}, {_times(gaps[behind[0]])})"
+        text += f"{joint} comes {worse[0]} ({show.figure(known[worse[0]])}, {_times(gaps[worse[0]])})"
     return Finding(about, f"{text}.")
 
 
@@ -243,13 +243,13 @@ class _Shown:
 # ---------------------------------------------------------------------- reasons for caution
 
 
-#: Methods whose draws of a member are all the same: one is as good as many.
+#: Methods whose draws of a member are all the same.
 FIXED = ("deterministic", "batch_ensemble", "deep_ensemble", "sgmcmc")
 
 
 def cautions(comparison: Comparison) -> list[str]:
     """Return reasons for caution: evaluations that are incomplete, or that differ in what they were evaluated on."""
-    said = [_incomplete(comparison), _limited(comparison), *_unlike(comparison), _repeated(comparison)]
+    said = [_incomplete(comparison), _limited(comparison), *_unshared(comparison), _repeated(comparison)]
     return [text for text in said if text]
 
 
@@ -268,8 +268,8 @@ def _limited(comparison: Comparison) -> str | None:
     return f"Only the first {listing(sorted(map(str, limits)))} test examples were used." if limits else None
 
 
-def _unlike(comparison: Comparison) -> list[str | None]:
-    """Name what the runs do not share though their numbers stand side by side."""
+def _unshared(comparison: Comparison) -> list[str | None]:
+    """Return in what the runs differ though their numbers are compared."""
     runs = comparison.evaluations
     return [
         _differ(

@@ -30,7 +30,7 @@ def near_training(
     seed: int,
     progress: Callable[[int, int], None] | None = None,
 ) -> dict[str, Any]:
-    """Return what a page shows of the training data, or under ``problem`` what is in the way.
+    """Return what a page shows of the training data, or under ``problem`` why it cannot.
 
     Args:
         run: Whose data they are.

@@ -92,7 +92,7 @@ def _heading(comparison: Comparison) -> str:
 
 
 def _data(comparison: Comparison) -> str:
-    """Return the name of the data, and of those that many share, such as table, the file's or the set's."""
+    """Return the name of the data; for a name that many data share, such as table, that of the file or the set."""
     contents = [one.content for one in comparison.evaluations]
     given = (whose(content, key) for key in ("path", "set") for content in contents)
     return next(filter(None, given), contents[0]["data"])

@@ -55,9 +55,9 @@ class Cell:
 
     Attributes:
         text: What is shown.
-        value: The number behind it; None of a word, and of what is missing.
+        value: The number that is shown; None for a word, and for what is missing.
         spread: What follows the number, such as ``"± 0.01"``.
-        error: The number behind the spread.
+        error: The number in the spread.
         ends: Of an interval.
         best: Whether no other number of its column is better.
         label: Whether it is a word, not a number.
@@ -234,7 +234,7 @@ def as_latex(table: Table) -> str:
 
 def _latex_row(cells: Sequence[Cell]) -> str:
     text = " & ".join(map(_latex_cell, cells))
-    # At its end the row before would take a bracket or a star for its own.
+    # The end of the row before, two backslashes, would take a bracket or a star for its own argument.
     return ("{}" if text.startswith(("[", "*")) else "") + text + r" \\"
 
 

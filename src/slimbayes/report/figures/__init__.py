@@ -1,4 +1,4 @@
-"""The figures of a report; each module draws one idea from a comparison, or nothing where the records lack it."""
+"""The figures of a report; each function draws one idea from a comparison, or returns None if records lack it."""
 
 from slimbayes.report.comparison import Comparison
 from slimbayes.report.figures.member_figures import diversity, diversity_paths, member_pairs, samples_per_member

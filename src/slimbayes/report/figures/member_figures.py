@@ -201,11 +201,11 @@ def samples_per_member(comparison: Comparison) -> Drawing | None:
     shown = [column for column in shown if any(_curve(comparison, title, column, tried[title]) for title in tried)]
     if not shown:
         return None
-    places = [comparison.titles.index(title) for title in tried]
-    looks = list(map(series, places))
+    indices = [comparison.titles.index(title) for title in tried]
+    looks = list(map(series, indices))
     panels = Panels(len(shown), height=1.5, legend=list(tried), looks=looks, top=0.28, bottom=0.45, between=0.25)
     for ax, column in zip(panels.axes, shown, strict=True):
-        for index, (title, samples) in zip(places, tried.items(), strict=True):
+        for index, (title, samples) in zip(indices, tried.items(), strict=True):
             if mean := _curve(comparison, title, column, samples):
                 draw_curve(ax, np.log2(samples), mean, index, title, markers=len(samples))
         every = sorted({one for samples in tried.values() for one in samples})

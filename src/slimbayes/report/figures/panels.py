@@ -127,7 +127,7 @@ def short(title: str, letters: int = 30) -> str:
     title = " ".join(title.split()).lstrip("_") or title
     if len(title) <= letters:
         return title
-    head = (letters - 1) // 2  # of names that are alike, the end tells them apart
+    head = (letters - 1) // 2  # similar names often differ at the end
     return f"{title[:head]}…{title[len(title) - (letters - 1 - head) :]}"
 
 

@@ -82,11 +82,11 @@ def risk_coverage(comparison: Comparison) -> Drawing | None:
     curves = found(comparison, lambda one: one.result()["clean"].get("risk_coverage"))
     if not curves:
         return None
-    places = [comparison.titles.index(title) for title in curves]
-    panels = Panels(1, height=2.6, legend=list(curves), looks=list(map(series, places)), top=0.15)
+    indices = [comparison.titles.index(title) for title in curves]
+    panels = Panels(1, height=2.6, legend=list(curves), looks=list(map(series, indices)), top=0.15)
     ax = panels.axes[0]
     table = [["Method", *(f"Error at {share}% coverage" for share in _SHOWN)]]
-    for index, (title, seeds) in zip(places, curves.items(), strict=True):
+    for index, (title, seeds) in zip(indices, curves.items(), strict=True):
         coverage = numbers(seeds[0]["coverage"])
         coverage = coverage[coverage > 0]  # of no examples there is no share of errors
         mean = mean_over_seeds([resampled(coverage, one["coverage"], one["risk"]) for one in seeds])
@@ -121,14 +121,14 @@ def interval_calibration(comparison: Comparison) -> Drawing | None:
     curves = found(comparison, lambda one: one.result()["clean"].get("calibration"))
     if not curves:
         return None
-    places = [comparison.titles.index(title) for title in curves]
-    panels = Panels(1, height=2.8, legend=list(curves), looks=list(map(series, places)), top=0.15)
+    indices = [comparison.titles.index(title) for title in curves]
+    panels = Panels(1, height=2.8, legend=list(curves), looks=list(map(series, indices)), top=0.15)
     ax = panels.axes[0]
     ax.plot([0, 1], [0, 1], color=MUTED, linewidth=0.8, linestyle=(0, (2, 2)))
     levels = numbers(next(iter(curves.values()))[0]["level"])
     table = [["Method", *(f"Coverage of {100 * level:.0f}% interval" for level in levels)]]
     gaps = {}
-    for index, (title, seeds) in zip(places, curves.items(), strict=True):
+    for index, (title, seeds) in zip(indices, curves.items(), strict=True):
         mean = mean_over_seeds([resampled(levels, one["level"], one["coverage"]) for one in seeds])
         draw_curve(ax, levels, mean, index, title)
         table.append([title, *map(percent, mean.mean)])

@@ -90,7 +90,7 @@ def common_edges(records: list[dict[str, Any]]) -> np.ndarray:
 
 
 def shares(seeds: list[dict[str, Any]], names: dict[str, str], edges: np.ndarray) -> Shares:
-    """Return for each new name the share of all seeds' examples in each bin; within their own bins they are even.
+    """Return for each new name the share of all seeds' examples in each bin; within a bin they count as evenly spread.
 
     Example:
         >>> one, other = {"edges": [0, 1, 2], "in": [3, 1]}, {"edges": [1, 2, 3], "in": [2, 2]}
