@@ -7,7 +7,7 @@ import shutil
 import pytest
 from command_line import invoke
 
-from slimbayes.evaluation import work
+from slimbayes.evaluation import evaluating
 from slimbayes.training import fit
 
 NET = {"net": {"name": "mlp", "hidden": [5]}, "epochs": 1}
@@ -70,22 +70,22 @@ def test_an_interruption_says_how_to_go_on_and_loses_nothing(runs, monkeypatch):
     options = ("--samples", "2", "--severities", "1,5")
     assert invoke("evaluate", runs / "iris", *options).exit_code == 0
     whole = json.loads((runs / "iris" / "evaluation.json").read_text())
-    seen, predict = [], work.predict
+    seen, predict = [], evaluating.predict
 
     def interrupted(*args, **kwargs):
-        seen.append(kwargs["place"])
+        seen.append(kwargs["where"])
         if len(seen) == 4:
             raise KeyboardInterrupt
         return predict(*args, **kwargs)
 
-    monkeypatch.setattr(work, "predict", interrupted)
+    monkeypatch.setattr(evaluating, "predict", interrupted)
     result = invoke("evaluate", runs / "iris", *options, "--fresh")
     assert result.exit_code != 0
     assert "The same command goes on" in result.stderr
     begun = json.loads((runs / "iris" / "evaluation.json").read_text())
     assert not begun["complete"]
     assert [len(one) for one in begun["results"]["2"]["corrupted"].values()] == [2]
-    monkeypatch.setattr(work, "predict", predict)
+    monkeypatch.setattr(evaluating, "predict", predict)
     assert invoke("evaluate", runs, *options).exit_code == 0  # now beside others
     assert json.loads((runs / "iris" / "evaluation.json").read_text())["results"] == whole["results"]
 

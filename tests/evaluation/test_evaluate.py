@@ -12,7 +12,7 @@ from scipy import stats
 import slimbayes as sb
 from slimbayes._seeds import Purpose, mix
 from slimbayes.data import load_data
-from slimbayes.evaluation import work
+from slimbayes.evaluation import evaluating
 from slimbayes.evaluation.evaluating import evaluate
 from slimbayes.evaluation.loading import find_runs, load_subject
 from slimbayes.evaluation.record import Evaluation
@@ -222,8 +222,10 @@ def test_several_models_share_their_blocks_and_keep_their_scores(subject, found,
         "p",
         "p",
     )
-    fetched, fetch = [], work.Condition.fetch
-    monkeypatch.setattr(work.Condition, "fetch", lambda self, rows: fetched.append(self.name) or fetch(self, rows))
+    fetched, fetch = [], evaluating.Condition.fetch
+    monkeypatch.setattr(
+        evaluating.Condition, "fetch", lambda self, rows: fetched.append(self.name) or fetch(self, rows)
+    )
     both = evaluate([replace(subject, folder=None), plain], QUICK)
     assert both[0].content["results"] == found.content["results"]
     assert fetched == ["clean", "noise", "noise", "blur", "blur", "photos"]
@@ -269,7 +271,7 @@ def test_text_and_tables_are_evaluated_under_their_own_shifts(tmp_path):
 
 def test_scores_hang_on_neither_other_models_nor_how_many_examples_fit(subject, monkeypatch):
     """Models of more draws take fewer examples at once; that must not change what the others draw."""
-    monkeypatch.setattr(work, "NUMBERS", 3 * 3 * 10 * 200)  # 200 examples of three members, three draws
+    monkeypatch.setattr(evaluating, "NUMBERS", 3 * 3 * 10 * 200)  # 200 examples of three members, three draws
     small = replace(QUICK, corruptions=("noise",), severities=(3,), resamples=0)
     own = replace(subject, folder=None)
     many = replace(own, model=sb.rank1(torch.nn.Sequential(torch.nn.Flatten(), torch.nn.Linear(64, 10)), members=7))

@@ -14,19 +14,13 @@ import records
 from slimbayes.report.comparison import Comparison
 from slimbayes.report.figures import FIGURES, drawings
 from slimbayes.report.figures.averages import mean_over_seeds
-from slimbayes.report.figures.diversity import diversity, diversity_paths
-from slimbayes.report.figures.histograms import entropy_of_errors, out_of_distribution
-from slimbayes.report.figures.ood_measures import ood_measures
-from slimbayes.report.figures.pairs import member_pairs
+from slimbayes.report.figures.member_figures import diversity, diversity_paths, member_pairs, samples_per_member
 from slimbayes.report.figures.posterior import MOST_MAPS, sigma_maps, spectra
-from slimbayes.report.figures.regression import interval_calibration, mean_against_target
-from slimbayes.report.figures.reliability import reliability
-from slimbayes.report.figures.risk_coverage import risk_coverage
-from slimbayes.report.figures.samples import samples_per_member
-from slimbayes.report.figures.severity import FRACTION, severity_curves
+from slimbayes.report.figures.predictions import interval_calibration, mean_against_target, reliability, risk_coverage
 from slimbayes.report.figures.style import series
-from slimbayes.report.figures.training import training_curves
-from slimbayes.report.figures.type_boxes import type_boxes
+from slimbayes.report.figures.training_curves import training_curves
+from slimbayes.report.figures.uncertainty import entropy_of_errors, ood_measures, out_of_distribution
+from slimbayes.report.figures.under_shift import FRACTION, severity_curves, type_boxes
 
 SEEDS = 2
 #: As many as a wide comparison has, one of them with a long name.

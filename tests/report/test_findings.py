@@ -6,9 +6,8 @@ import pytest
 from records import METHODS, classification, minimal, regression
 from test_report_tables import with_nll
 
-from slimbayes.report.cautions import cautions
 from slimbayes.report.comparison import Comparison
-from slimbayes.report.findings import few_seeds, findings
+from slimbayes.report.findings import cautions, few_seeds, findings
 
 
 def text(comparison, about):

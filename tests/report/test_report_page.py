@@ -7,10 +7,10 @@ import pytest
 from record_parts import picture
 from records import METHODS, bernoulli, classification, evil, minimal, regression
 
-from slimbayes.report import figures, write, write_report
+from slimbayes.report import figures, report_page, write_report
 from slimbayes.report.comparison import Comparison
 from slimbayes.report.gallery import PICTURE_BUDGET, galleries
-from slimbayes.report.page import render
+from slimbayes.report.render import render
 
 VOID = {"meta", "img", "br", "link", "input", "path", "use", "rect", "image", "line", "circle"}
 
@@ -46,7 +46,7 @@ class Outline(HTMLParser):
 
 @pytest.fixture
 def without_figures(monkeypatch):
-    monkeypatch.setattr(write, "drawings", lambda comparison: [])
+    monkeypatch.setattr(report_page, "drawings", lambda comparison: [])
 
 
 def page_of(evaluations, folder, **options):

@@ -9,9 +9,8 @@ import pytest
 from records import METHODS, bernoulli, classification, evil, minimal, regression
 
 from slimbayes.report.comparison import Comparison
-from slimbayes.report.export import as_csv, as_latex, markdown, write_table
-from slimbayes.report.table import Table, decimals_for, number_cell, word
-from slimbayes.report.tables import main_tables, scores
+from slimbayes.report.score_tables import main_tables, scores
+from slimbayes.report.tabular import Table, as_csv, as_latex, decimals_for, markdown, number_cell, word, write_table
 
 
 def with_nll(values):

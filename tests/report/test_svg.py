@@ -10,10 +10,9 @@ import records
 import slimbayes.report
 from slimbayes.report.comparison import Comparison
 from slimbayes.report.figures import drawings
-from slimbayes.report.figures.pairs import member_pairs
-from slimbayes.report.figures.palette import LIGHT, MAP_COLOUR, SERIES
-from slimbayes.report.figures.reliability import reliability
-from slimbayes.report.figures.risk_coverage import risk_coverage
+from slimbayes.report.figures.member_figures import member_pairs
+from slimbayes.report.figures.predictions import reliability, risk_coverage
+from slimbayes.report.figures.style import LIGHT, MAP_COLOUR, SERIES
 from slimbayes.report.svg import save, themed_svg
 
 KNOWN = {f"var(--{name})" for name in ("ink", "muted", "grid", "surface", *(f"series-{n + 1}" for n in range(SERIES)))}

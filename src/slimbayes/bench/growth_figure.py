@@ -3,9 +3,8 @@
 from typing import Any
 
 from slimbayes.bench.growth_table import MEBIBYTE
-from slimbayes.report.figures.drawing import Drawing
 from slimbayes.report.figures.panels import Panels, short
-from slimbayes.report.figures.style import MUTED, series, styled
+from slimbayes.report.figures.style import MUTED, Drawing, series, styled
 
 __all__ = ["growth_figure"]
 

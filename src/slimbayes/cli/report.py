@@ -66,8 +66,8 @@ def report(
             _one_prediction(runs, inputs, out, "0" if row is None else row, 10 if samples is None else samples)
             return
         _refuse("without --input, as they belong to the page of one prediction", row=row, samples=samples)
+        from slimbayes.evaluation.record import find_evaluations
         from slimbayes.report import write_report
-        from slimbayes.report.found import find_evaluations
 
         evaluations, missing = find_evaluations(runs)
         write_report(evaluations, out, figures, title)
@@ -91,7 +91,7 @@ def _refuse(when: str, **options: object) -> None:
 def _one_prediction(runs: list[Path], inputs: Path, out: Path, row: str, samples: int) -> None:
     if len(runs) != 1:
         raise ValueError(f"Expected one RUN with --input, but got {len(runs)}. Make a page for each.")
-    from slimbayes.report.one_prediction import write_prediction_page
+    from slimbayes.report.prediction_page import write_prediction_page
     from slimbayes.training.run import Run
 
     bar = progress_bar("looking at training data", "example")

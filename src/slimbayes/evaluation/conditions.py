@@ -15,7 +15,7 @@ from slimbayes.data import digits
 from slimbayes.data.dataset import Batch, DataSet, ExampleSource
 from slimbayes.data.folders import data_folder
 from slimbayes.data.preparation import Preparation
-from slimbayes.evaluation.official import OfficialFiles, official_files
+from slimbayes.evaluation.official_corruptions import OfficialFiles, official_files
 from slimbayes.shifts.base import Inputs, Shift, check_severity
 from slimbayes.shifts.choose import shifts_for
 
@@ -88,7 +88,7 @@ def conditions(
         folder: The data folder, in which the official corrupted images are looked for; see ``data_folder``.
         corruptions: ``"own"``: ours. ``"official"``: the files of CIFAR-10-C, CIFAR-100-C or ImageNet-C. ``"auto"``:
             the official files if all that are wanted are there, otherwise ours. ``"none"``: only clean. Or a list of
-            names, from either place as for ``"auto"``.
+            names, official or ours as for ``"auto"``.
         extra: Whether images get the four extra corruptions besides the 15 common ones.
         severities: Some of 1 to 5.
         seed: Of the random numbers.
@@ -192,7 +192,7 @@ def _images(
         return {name: partial(_official, clean, files, name) for name in wanted}
     for name in wanted:
         check_choice("corruptions", name, [*COMMON, *EXTRA])
-        # A package may be lacking, or images may not be square: say so now, not after an hour.
+        # A package may be missing, or images may not be square: fail now, not after an hour.
         _corrupted(clean, name, seed, 1).fetch(torch.arange(1))
     return {name: partial(_corrupted, clean, name, seed) for name in wanted}
 
@@ -210,7 +210,7 @@ def _official(clean: Condition, files: OfficialFiles, name: str, severity: int) 
 
 def _digits(clean: Condition, name: str, seed: int, severity: int) -> Condition:
     def change(inputs: Inputs, rows: Tensor) -> Inputs:
-        # The demo draws for all images at once. There are 500 of 64 pixels, so that is done again for each block.
+        # The demo draws for all images at once. They are 500 of 64 pixels, so each block draws for all of them again.
         (images,), _ = clean.raw.fetch(torch.arange(len(clean.raw)))
         generator = torch.Generator().manual_seed(severity + 10 * seed)
         return (digits.CORRUPTIONS[name](images, severity, generator)[rows],)

@@ -1,19 +1,33 @@
 """Evaluate models on clean, corrupted and out-of-distribution examples."""
 
-from collections.abc import Callable, Sequence
+import math
+import time
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import asdict
 from pathlib import Path
 
+import torch
+from torch import Tensor
+
+from slimbayes import metrics
+from slimbayes._seeds import Purpose, mix
 from slimbayes.data.dataset import DataSet
-from slimbayes.evaluation.conditions import conditions, corruption_source
+from slimbayes.evaluation.conditions import Condition, conditions, corruption_source
+from slimbayes.evaluation.figure_data import details, gallery, histograms, posterior
 from slimbayes.evaluation.ood_sets import default_ood, ood_condition
+from slimbayes.evaluation.per_example_scores import Readings, first_samples, read, read_members
 from slimbayes.evaluation.record import Evaluation
+from slimbayes.evaluation.scoring import diversity, intervals, member_scores, scores, summarise
 from slimbayes.evaluation.settings import Settings
 from slimbayes.evaluation.store import Store
 from slimbayes.evaluation.subject import Subject
-from slimbayes.evaluation.work import Work
+from slimbayes.likelihoods import Categorical
+from slimbayes.prediction import Prediction
 
-__all__ = ["evaluate"]
+__all__ = ["Work", "evaluate", "predict"]
+
+#: Examples, numbers of their inputs, and numbers of all draws' outputs, that are in memory at once.
+BLOCK, INPUTS, NUMBERS = 1024, 2**24, 2**23
 
 
 def evaluate(
@@ -26,14 +40,14 @@ def evaluate(
 ) -> list[Evaluation]:
     """Evaluate models that belong to one data set; each corrupted block is made once and shown to all of them.
 
-    After every condition the results are stored beside each run, and what is stored already is not done again.
+    After every condition the results are stored beside each run; what is stored already is skipped.
 
     Args:
         subjects: The models.
         settings: What to evaluate on; None for the defaults.
         data_folder: Where official corrupted files and out-of-distribution sets are; None for where a run's data are.
         fresh: Begin anew, whatever is stored.
-        progress: Called with predictions done and their number.
+        progress: Called with the number of predictions done, and of all.
 
     Returns:
         An evaluation for each subject; what it holds does not depend on the other subjects.
@@ -92,3 +106,196 @@ def _ood_names(settings: Settings, data: DataSet, folder: Path | None) -> list[s
     if isinstance(settings.ood, str):
         return default_ood(data, folder) if settings.ood == "auto" else []
     return list(settings.ood)
+
+
+class Work:
+    """The work of an evaluation: condition by condition, block by block, for all subjects side by side.
+
+    Args:
+        every: The clean condition, then the corrupted ones.
+        others: Out-of-distribution inputs, by name.
+        settings: What to evaluate on.
+        stores: Where each subject's results go; what they hold already is skipped.
+    """
+
+    def __init__(
+        self, every: list[Condition], others: dict[str, Condition], settings: Settings, stores: list[Store]
+    ) -> None:
+        self.clean, *self.corrupted = every
+        self.others, self.settings, self.stores = others, settings, stores
+        self.samples = sorted(set(settings.samples))
+        self.measures: dict[int, dict[int, dict[str, Tensor]]] = {}
+        self.done, self.report = 0, lambda done, total: None
+
+    def run(self, progress: Callable[[int, int], None]) -> None:
+        """Do what is not done yet; ``progress`` is called with the number of predictions done, and of all."""
+        self.report, self.total = progress, sum(len(one) * len(stores) for one, stores in self._plan())
+        for store in self.stores:
+            store.content["complete"] = False
+        self._clean()
+        for condition in self.corrupted:
+            self._corrupted(condition)
+        for name, condition in self.others.items():
+            self._other(name, condition)
+        for store in self.stores:
+            self._finish(store)
+
+    def _plan(self) -> Iterator[tuple[Condition, list[Store]]]:
+        yield self.clean, self._for_clean()
+        for condition in self.corrupted:
+            yield condition, self._lacking("corrupted", condition.name, str(condition.severity))
+        for name, condition in self.others.items():
+            yield condition, self._lacking("ood", name)
+
+    def _lacking(self, *keys: str) -> list[Store]:
+        return [store for store in self.stores if store.lacks(*keys)]
+
+    def _for_clean(self) -> list[Store]:
+        """Return the stores without clean results, or that need the clean examples to compare others with."""
+        return [
+            store for store in self.stores if store.lacks("clean") or any(store.lacks("ood", o) for o in self.others)
+        ]
+
+    # ------------------------------------------------------------------ one condition
+
+    def _clean(self) -> None:
+        settings = self.settings
+        for store, readings in self._readings(self.clean, self._for_clean(), members=True):
+            start = time.perf_counter()
+            for samples, one in readings.items():
+                measures = {name: one[f"ood_{name}"] for name in metrics.OOD_MEASURES if f"ood_{name}" in one}
+                self.measures.setdefault(id(store), {})[samples] = measures
+                found = scores(one)
+                result = {
+                    "scores": found,
+                    "intervals": intervals(one, settings.resamples, settings.seed) if settings.resamples else {},
+                    "examples": len(self.clean),
+                    "members": member_scores(one),
+                    "diversity": diversity(one, found),
+                    **details(one),
+                    "gallery": gallery(one, self.clean.raw, store.subject.data),
+                }
+                store.put(samples, result, "clean")
+            store.content["posterior"] = posterior(store.subject.model)
+            store.content["seconds"] += time.perf_counter() - start
+            store.write()
+
+    def _corrupted(self, condition: Condition) -> None:
+        keys = ("corrupted", condition.name, str(condition.severity))
+        for store, readings in self._readings(condition, self._lacking(*keys)):
+            for samples, one in readings.items():
+                store.put(samples, {"scores": scores(one)}, *keys)
+            store.write()
+
+    def _other(self, name: str, condition: Condition) -> None:
+        for store, readings in self._readings(condition, self._lacking("ood", name), out=True):
+            for samples, one in readings.items():
+                inside = self.measures[id(store)][samples]
+                outside = {measure: one[f"ood_{measure}"] for measure in inside}
+                result = {
+                    "examples": len(condition),
+                    "measures": {
+                        measure: {key: value.item() for key, value in found._asdict().items()}
+                        for measure in inside
+                        for found in [metrics.ood_scores(inside[measure], outside[measure])]
+                    },
+                    "histograms": {
+                        measure: histograms(**{"in": inside[measure], "out": outside[measure]}) for measure in inside
+                    },
+                }
+                store.put(samples, result, "ood", name)
+            store.write()
+
+    def _finish(self, store: Store) -> None:
+        for result in store.content["results"].values():
+            result["summary"] = summarise(result["corrupted"], store.subject.data)
+        store.finish()
+
+    # ------------------------------------------------------------------ predictions
+
+    def _readings(
+        self, condition: Condition, stores: list[Store], members: bool = False, out: bool = False
+    ) -> Iterator[tuple[Store, dict[int, Readings]]]:
+        """Yield what each subject's predictions for a condition say, for each number of samples."""
+        found = {id(store): {samples: Readings() for samples in self.samples} for store in stores}
+        for rows in torch.arange(len(condition)).split(self._block) if stores else ():
+            inputs, targets = condition.fetch(rows)
+            for store in stores:
+                start = time.perf_counter()
+                # Parts of the subject's own size: its draws depend on neither the others nor an interruption.
+                for part in torch.arange(len(rows)).split(self._at_once(store)):
+                    some, truth = tuple(x[part] for x in inputs), targets[part]
+                    prediction = predict(
+                        store.subject,
+                        some,
+                        samples=self.samples[-1],
+                        batch_size=self.settings.batch_size,
+                        seed=mix(self.settings.seed, Purpose.EVALUATION, int(rows[part[0]])),
+                        where=f"{condition.name}, severity {condition.severity}",
+                    )
+                    self._read(store, prediction, truth, found[id(store)], members, out)
+                store.content["seconds"] += time.perf_counter() - start
+                self.done += len(rows)
+                self.report(self.done, self.total)
+        for store in stores:
+            yield store, found.pop(id(store))
+
+    def _read(
+        self,
+        store: Store,
+        prediction: Prediction,
+        targets: Tensor,
+        found: dict[int, Readings],
+        members: bool,
+        out: bool,
+    ) -> None:
+        subject, targets = store.subject, targets.to(store.subject.model.device)
+        block: dict[str, Tensor] = {}
+        for samples, readings in found.items():
+            if not block or not subject.is_point:
+                some = first_samples(prediction, samples)
+                block = read(some, targets, subject.data.task, out)
+                block |= read_members(some, targets) if members else {}
+            readings.add({name: values.cpu() for name, values in block.items()})
+
+    @property
+    def _block(self) -> int:
+        return max(1, min(BLOCK, INPUTS // max(1, math.prod(self.stores[0].subject.data.task.input_shape))))
+
+    def _at_once(self, store: Store) -> int:
+        draws = store.subject.model.members * self.samples[-1]
+        return max(1, NUMBERS // (draws * store.subject.data.task.outputs))
+
+
+def predict(
+    subject: Subject, inputs: tuple[Tensor, ...], *, samples: int, batch_size: int | None, seed: int, where: str
+) -> Prediction:
+    """Return a subject's prediction; one draw of each member if all its draws are the same.
+
+    Args:
+        subject: Whose.
+        inputs: Prepared, on any device.
+        samples: Draws of each member.
+        batch_size: Examples at once; None for what a bounded memory allows.
+        seed: Of the draws.
+        where: The condition that the examples come from, for the error.
+
+    Raises:
+        ValueError: Some outputs are NaN or infinite. The logit of a class that is ruled out may be -inf.
+    """
+    prediction = subject.model.predict(
+        *(x.to(subject.model.device) for x in inputs),
+        samples=1 if subject.is_point else samples,
+        batch_size=batch_size,
+        seed=seed,
+    )
+    telling = prediction.outputs
+    if isinstance(prediction.likelihood, Categorical):
+        telling = telling.amax(prediction.likelihood.class_dim)
+    wrong = telling[~telling.isfinite()]
+    if len(wrong):
+        raise ValueError(
+            f"{subject.folder or subject.name} predicts {wrong[0].item()} for some examples ({where}), so it "
+            "has no scores. Check its weights (training may have diverged), or evaluate the others without it."
+        )
+    return prediction

@@ -1,4 +1,4 @@
-"""What a network knows of an example just before it decides: the input of its last layer with weights."""
+"""Features of an example: the input of the network's last layer with weights."""
 
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -21,8 +21,8 @@ def features_of(model: BayesianModel, *inputs: Any) -> Tensor:
     """Return each example's features, those of the members side by side.
 
     A member's features are the input of the linear or convolutional layer that runs last, at the member's location;
-    further axes, such as time or the plane, are averaged over. If there is no such layer, or what it gets has not one
-    row for each example, the features are the inputs themselves.
+    further axes, such as time or height and width, are averaged over. If there is no such layer, or its input does not
+    have one row for each example, the features are the inputs themselves.
 
     Args:
         model: Any model.

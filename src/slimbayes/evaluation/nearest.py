@@ -6,8 +6,8 @@ With features :math:`f(x) \in R^D`, class means :math:`\mu_c` and the variances 
 
 the distance of two points is :math:`d(a, b)^2 = \frac1D \sum_j (a_j - b_j)^2 / s_j^2`: that of Mahalanobis with the
 diagonal covariance that all classes share (Lee et al. 2018, Eq. 1 and 2, whose covariance is full), divided by
-:math:`\sqrt D` so that about 1 is usual. No variance counts as less than a hundredth of their mean, or a unit that is
-nearly always off would decide alone.
+:math:`\sqrt D` so that about 1 is usual. Variances below a hundredth of their mean are raised to it;
+otherwise a unit that is nearly always off would decide alone.
 """
 
 from collections.abc import Callable

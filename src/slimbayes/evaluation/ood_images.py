@@ -95,12 +95,12 @@ class NoiseImages:
 
 @dataclass(frozen=True)
 class Photos:
-    """Patches, at random places, of the two photographs inside scikit-learn: a temple and a flower.
+    """Patches, at random positions, of the two photographs inside scikit-learn: a temple and a flower.
 
     Args:
         count: Number of patches.
         shape: Channels, height and width.
-        seed: Of the places.
+        seed: Of the positions.
     """
 
     count: int
@@ -118,11 +118,11 @@ class Photos:
     def fetch(self, rows: Tensor) -> Batch:
         """Return images, and 0 for each."""
         photos = _photographs()
-        places = Draws("photos", self.seed, rows).uniform(3)
+        positions = Draws("photos", self.seed, rows).uniform(3)
         down, across = (_SHRINK * side for side in self.shape[1:])
         free = torch.tensor([len(photos), _PHOTO[0] - down + 1, _PHOTO[1] - across + 1])
         patches = [
-            photos[photo, :, top : top + down, left : left + across] for photo, top, left in (places * free).long()
+            photos[photo, :, top : top + down, left : left + across] for photo, top, left in (positions * free).long()
         ]
         images = torch.stack(patches) if patches else photos[:0, :, :down, :across]
         return (fitted(images, self.shape),), torch.zeros(len(rows))

@@ -25,7 +25,7 @@ from slimbayes.shifts.tokens import Tokens, is_word
 __all__ = ["default_ood", "ood_condition", "ood_names"]
 
 _IMAGE_SETS = ("mnist", "fashion_mnist", "cifar10", "cifar100", "digits", "imagenet")
-#: The custom in papers.
+#: The set that papers usually compare each one with.
 _PARTNERS = {
     "mnist": "fashion_mnist",
     "fashion_mnist": "mnist",
@@ -45,7 +45,7 @@ def ood_condition(
         name: For images: another set of images, whose test part is resized and made grey or coloured as needed;
             ``"photos"``, patches of scikit-learn's two photographs; ``"noise"``, uniform pixels; or a folder with image
             files. For tables and series: ``"permuted"``, the test examples with each feature taken from another
-            example, so that only what features have to do with each other is lost; ``"noise"``, standard normal
+            example, so that only the dependence between features is lost; ``"noise"``, standard normal
             values. For texts: ``"permuted"``, words drawn by their frequency; ``"noise"``, any words. For events:
             ``"noise"``, any variables with standard normal values.
         data: What the network was trained on.
@@ -121,7 +121,7 @@ def default_ood(data: DataSet, folder: str | os.PathLike[str] | None = None) -> 
 
 @dataclass(frozen=True)
 class _Unlabelled:
-    """Examples whose targets are 0, of the same form as some targets."""
+    """Examples whose targets are 0, of the shape and type of some other targets."""
 
     source: ExampleSource
     like: Tensor
@@ -152,14 +152,14 @@ def _image_source(name: str, data: DataSet, count: int, folder: Path, seed: int)
         return NoiseImages(count, shape, seed)
     if name == "photos" and name in ood_names(data):
         return Photos(count, shape, seed)
-    place = next((place for place in (Path(name).expanduser(), folder / name) if place.is_dir()), None)
-    if name not in _IMAGE_SETS and place is not None:
-        files = find_images(place)
+    images_folder = next((path for path in (Path(name).expanduser(), folder / name) if path.is_dir()), None)
+    if name not in _IMAGE_SETS and images_folder is not None:
+        files = find_images(images_folder)
         if not files:
-            raise ValueError(f"Found no images in {place}, which was named as an out-of-distribution set.")
+            raise ValueError(f"Found no images in {images_folder}, which was named as an out-of-distribution set.")
         channels, height, width = shape
-        images = ImageFiles(place, files, torch.zeros(len(files), dtype=torch.int64), (height, width), channels)
-        # Sorted by name, which may be by class: the first few should be of any.
+        images = ImageFiles(images_folder, files, torch.zeros(len(files), dtype=torch.int64), (height, width), channels)
+        # Files are sorted by name, which may be by class: shuffled, the first few are of any class.
         return Rows(images, Draws("order of files", seed, torch.zeros(1)).uniform(len(files))[0].argsort())
     check_choice("name", name, [*ood_names(data), "(a folder of images)"])
     other = load_data(name, folder)

@@ -1,15 +1,17 @@
-"""Scores of one condition from what was read of its examples."""
+"""Scores of one condition, of each member alone, and over all corruptions, from what was gathered of the examples."""
 
 import math
 from collections.abc import Callable
+from typing import Any
 
 import torch
 from torch import Tensor
 
 from slimbayes import metrics
-from slimbayes.evaluation.readings import Readings
+from slimbayes.data.dataset import DataSet
+from slimbayes.evaluation.per_example_scores import Readings
 
-__all__ = ["intervals", "scores"]
+__all__ = ["diversity", "intervals", "member_scores", "scores", "summarise"]
 
 Scores = dict[str, float | None]
 
@@ -46,7 +48,7 @@ def _classification(readings: Readings) -> dict[str, float]:
         found["auc_pr"] = metrics.auc_pr(probs[:, 1], targets)
     if "disagreement" in readings:
         found["disagreement"] = readings["disagreement"].mean()
-        # As metrics.normalised_disagreement has it, from what was kept of each example.
+        # As in metrics.normalised_disagreement, from what was kept of each example.
         found["normalised_disagreement"] = found["disagreement"] / (1 - readings["voters_right"].mean())
     return {name: float(value) for name, value in found.items()}
 
@@ -68,8 +70,8 @@ def _regression(readings: Readings) -> dict[str, float]:
 def intervals(readings: Readings, resamples: int, seed: int) -> dict[str, list[float]]:
     """Return 95% bootstrap intervals over examples of the main scores.
 
-    Chance gaps within bins push the ECE up, of a resample once more than of the examples, so that its percentiles lie
-    too high; its interval is the basic one, which turns that around, and reaches as far as the score itself.
+    Chance gaps within bins push the ECE up, and resampling pushes it up once more, so that percentiles of resamples are
+    too high. Its interval is therefore the basic one, which mirrors them, extended to the score itself if need be.
     """
 
     def interval(metric: Callable[..., Tensor] | None, *arrays: Tensor, method: str = "percentile") -> list[float]:
@@ -97,3 +99,86 @@ def intervals(readings: Readings, resamples: int, seed: int) -> dict[str, list[f
     low_end, high_end = interval(metrics.expected_calibration_error, *answers, method="basic")
     found["ece"] = [max(low_end, 0.0), max(high_end, ece)]
     return found
+
+
+# ---------------------------------------------------------------------- members
+
+
+def member_scores(readings: Readings) -> list[dict[str, float]]:
+    """Return the NLL, accuracy and ECE of each member alone; none if there is one member."""
+    if "member_nll" not in readings:
+        return []
+    columns = (readings[name].T for name in ("member_nll", "member_confidence", "member_right"))
+    return [
+        {
+            "nll": nll.mean().item(),
+            "accuracy": right.mean().item(),
+            "ece": metrics.expected_calibration_error(*metrics.from_confidence(confidence, right)).item(),
+        }
+        for nll, confidence, right in zip(*columns, strict=True)
+    ]
+
+
+def diversity(readings: Readings, scores: dict[str, float | None]) -> dict[str, Any] | None:
+    """Return how much the members differ (section 3.6); None if there is one member."""
+    if "pairs" not in readings:
+        return None
+    kl = readings["pair_kl"].mean()
+    return {
+        "disagreement": scores["disagreement"],
+        "normalised_disagreement": scores["normalised_disagreement"],
+        "kl": kl.item() if kl.isfinite() else None,
+        "cosine_similarity": readings["pair_cosine"].mean().item(),
+        "pairs": (readings["pairs"].sum(0) / len(readings["pair_kl"])).tolist(),
+    }
+
+
+# ---------------------------------------------------------------------- all corruptions
+
+
+def summarise(corrupted: dict[str, dict[str, Any]], data: DataSet) -> dict[str, Any] | None:
+    """Return the summary of a result; None without corruptions.
+
+    Args:
+        corrupted: By type and severity, ``{"scores": {...}}``.
+        data: The data set; AlexNet's errors are known for ImageNet only.
+    """
+    if not corrupted:
+        return None
+    first = next(iter(next(iter(corrupted.values())).values()))["scores"]
+    tables = {name: _table(corrupted, name) for name in first}
+    whole = {name: table for name, table in tables.items() if table is not None}
+    spread: dict[str, dict[str, Any]] = {}
+    for name, table in whole.items():
+        for severity, one in metrics.by_severity(table).items():
+            spread.setdefault(str(severity), {})[name] = one._asdict()
+    return {
+        "mean": {name: metrics.corruption_mean(table) for name, table in whole.items()},
+        "median": {name: metrics.corruption_median(table) for name, table in whole.items()},
+        "mce": _mce(whole.get("accuracy"), data),
+        "by_severity": spread,
+    }
+
+
+def _table(corrupted: dict[str, dict[str, Any]], name: str) -> dict[str, dict[str, float]] | None:
+    """Return one score by type and severity; None if some condition lacks it."""
+    table = {
+        kind: {severity: one["scores"].get(name) for severity, one in severities.items()}
+        for kind, severities in corrupted.items()
+    }
+    values = [value for severities in table.values() for value in severities.values()]
+    return None if any(value is None or not math.isfinite(value) for value in values) else table
+
+
+def _mce(accuracy: dict[str, dict[str, float]] | None, data: DataSet) -> float | None:
+    if accuracy is None or data.name != "imagenet":
+        return None
+    errors = {
+        kind: {int(severity): 1 - value for severity, value in severities.items()}
+        for kind, severities in accuracy.items()
+        if kind in metrics.ALEXNET_ERRORS
+    }
+    try:
+        return metrics.mean_corruption_error(errors)
+    except ValueError:  # some of the 15 types or 5 severities were not asked for
+        return None

@@ -1,4 +1,4 @@
-"""The file of an evaluation under way: written after every condition, gone on with after an interruption."""
+"""The file of an evaluation under way: written after every condition, and continued after an interruption."""
 
 import os
 from dataclasses import asdict
@@ -11,7 +11,7 @@ from slimbayes.evaluation.subject import Subject
 
 __all__ = ["Store"]
 
-#: Settings that may differ from the stored ones: what is missing is added.
+#: Settings that may differ from the stored ones: only what is missing is added.
 FREE = ("ood",)
 
 
@@ -80,21 +80,21 @@ class Store:
             "results": {str(samples): _empty() for samples in self.settings["samples"]},
         }
 
-    def lacks(self, *place: str) -> bool:
-        """Tell whether something is not there yet, such as ``("corrupted", "fog", "3")``."""
-        return any(_at(result, place) is None for result in self.content["results"].values())
+    def lacks(self, *keys: str) -> bool:
+        """Return whether a result is still missing, such as ``("corrupted", "fog", "3")``."""
+        return any(_at(result, keys) is None for result in self.content["results"].values())
 
-    def put(self, samples: int, value: Any, *place: str) -> None:
+    def put(self, samples: int, value: Any, *keys: str) -> None:
         """Take in a result; ``write`` stores it."""
         inner = self.content["results"][str(samples)]
-        for key in place[:-1]:
+        for key in keys[:-1]:
             inner = inner.setdefault(key, {})
-        inner[place[-1]] = value
+        inner[keys[-1]] = value
 
     def finish(self) -> None:
-        """Say that nothing is lacking, and store it."""
+        """Mark the evaluation as complete, and store it."""
         done = next(iter(self.content["results"].values()))["ood"]
-        # An earlier call may have asked for sets that it did not come to.
+        # An earlier call may have been interrupted before some of the sets that it asked for.
         self.content |= {"complete": True, "settings": {**self.content["settings"], "ood": list(done)}}
         self.write()
 
@@ -111,7 +111,7 @@ class Store:
 
     @property
     def evaluation(self) -> Evaluation:
-        """What there is so far."""
+        """The results so far."""
         return Evaluation(self.content, self.subject.folder)
 
 
@@ -119,8 +119,8 @@ def _empty() -> dict[str, Any]:
     return {"clean": None, "corrupted": {}, "summary": None, "ood": {}}
 
 
-def _at(content: Any, place: tuple[str, ...]) -> Any:
-    for key in place:
+def _at(content: Any, keys: tuple[str, ...]) -> Any:
+    for key in keys:
         content = None if content is None else content.get(key)
     return content
 

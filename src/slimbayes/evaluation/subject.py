@@ -37,10 +37,10 @@ class Subject:
         title: What tables call it; runs of one title and configuration are the seeds of one method.
         seed: Of the run.
         folder: Where ``evaluation.json`` goes.
-        config: What the run was asked for, but for its seed and the like.
+        config: The run's configuration, without its seed and what changes no result.
         training: Means and validation scores of each epoch.
-        digest: Of the weights; an evaluation of other weights is not gone on with.
-        data_folder: Where its data sets are, if that was said.
+        digest: Of the weights; a stored evaluation of other weights is not continued.
+        data_folder: Where its data sets are, or None.
     """
 
     model: BayesianModel
@@ -54,14 +54,14 @@ class Subject:
     digest: str = ""
     data_folder: Path | None = None
 
-    @cached_property  # asked for with every block, and some laws are large
+    @cached_property  # needed for every block, and some posteriors are large
     def is_point(self) -> bool:
-        """Whether all draws of a member are alike."""
+        """Whether all draws of a member are the same."""
         return not any(part.scale.any() for part in self.model.stochastic())
 
     @property
     def stored_numbers(self) -> int:
-        """How many numbers a saved model has: parameters, and what a law has collected."""
+        """How many numbers a saved model has: parameters, and what a posterior has collected."""
         return sum(value.numel() for value in self.model.state_dict().values() if value.is_floating_point())
 
 

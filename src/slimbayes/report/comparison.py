@@ -17,7 +17,7 @@ class Column(NamedTuple):
     """A score that tables show.
 
     Attributes:
-        key: Its name in the file; a ``c`` in front means the mean over corruptions.
+        key: Its name in the file; a leading ``c`` means the mean over corruptions.
         title: What tables call it.
         higher: Whether more is better; None if neither is.
         percent: Whether to show it in per cent.
@@ -46,7 +46,7 @@ class Figure(NamedTuple):
 
 
 MISSING = object()
-#: Options that tell data of one kind apart: of tables, arrays, folders of images and UCI sets.
+#: Options that distinguish data of one kind: tables, arrays, folders of images and UCI sets.
 WHOSE = ("path", "set", "target")
 #: What evaluations must have in common.
 ALIKE: dict[str, Callable[[dict[str, Any]], object]] = {
@@ -88,7 +88,7 @@ class Comparison:
     configurations, what differs is added to it.
 
     Args:
-        evaluations: At least one; all of the same data set, and evaluated alike.
+        evaluations: At least one; all of the same data set, and evaluated in the same way.
     """
 
     def __init__(self, evaluations: Sequence[Evaluation]) -> None:
@@ -97,13 +97,13 @@ class Comparison:
         for one in evaluations:
             if not one.samples or not one.result()["clean"]:
                 raise ValueError(
-                    f"Expected evaluations with results, but that of {_place(one)} has none yet. "
-                    f"Go on with it: slimbayes evaluate {_place(one)}"
+                    f"Expected evaluations with results, but that of {_named(one)} has none yet. "
+                    f"Go on with it: slimbayes evaluate {_named(one)}"
                 )
         contents = [one.content for one in evaluations]
         for what, comparable in ALIKE.items():
             _check_alike(what, map(comparable, contents))
-        for key in WHOSE:  # left out, an option has its default, which is not known here
+        for key in WHOSE:  # an option that is left out has its default, which is not known here
             given = [value for value in (whose(content, key) for content in contents) if value is not None]
             _check_alike(f"data sets, by {key},", given)
         weights = [one.content.get("weights") for one in evaluations]
@@ -111,7 +111,7 @@ class Comparison:
             if digest and digest in weights[:number]:
                 first = evaluations[weights.index(digest)]
                 raise ValueError(
-                    f"Expected each run once, but {_place(first)} and {_place(evaluations[number])} have the same "
+                    f"Expected each run once, but {_named(first)} and {_named(evaluations[number])} have the same "
                     "weights. Leave one out."
                 )
         self.evaluations = list(evaluations)
@@ -138,7 +138,7 @@ class Comparison:
         named.sort(key=lambda one: order.index(id(one[1][0])))
         groups: dict[str, list[Evaluation]] = {}
         for name, group in named:
-            groups[_unlike(name, groups)] = group
+            groups[_unused(name, groups)] = group
         return groups
 
     def titled(self) -> list[tuple[str, Evaluation]]:
@@ -207,7 +207,7 @@ def _check_alike(what: str, values: Iterable[object]) -> None:
 
 
 def _differences(configs: list[dict[str, object]]) -> list[str]:
-    """Return of each configuration what the others have otherwise.
+    """Return for each configuration the options in which the configurations differ.
 
     Example:
         >>> _differences([{"method.members": 4, "epochs": 9}, {"epochs": 9}])
@@ -227,17 +227,17 @@ def _text(value: object) -> str:
     return "default" if value is MISSING else value if isinstance(value, str) else json.dumps(value)
 
 
-def _unlike(name: str, taken: Collection[str]) -> str:
+def _unused(name: str, taken: Collection[str]) -> str:
     """Return a name that is not taken: different values may look the same, such as 4 and "4"."""
     numbered = (name if number == 1 else f"{name} #{number}" for number in itertools.count(1))
     return next(one for one in numbered if one not in taken)
 
 
 def whose(content: dict[str, Any], key: str) -> str | None:
-    """Return the value of a data option, of a path its last part: the rest depends on where the run was started."""
+    """Return a data option; of a path only the last part, since the rest depends on where the run was started."""
     value = ((content.get("config") or {}).get("data") or {}).get(key)
     return value if value is None or key != "path" else PurePath(str(value)).name
 
 
-def _place(one: Evaluation) -> str:
+def _named(one: Evaluation) -> str:
     return str(one.content["name"] if one.folder is None else one.folder)

@@ -22,7 +22,7 @@ class Density(NamedTuple):
         members: Points of each member's curve, on the same scale; the members' together make the mixture.
         means: Where the members' means are.
         interval: Where the ends of the interval are.
-        ticks: Places on the axis and their numbers.
+        ticks: Positions on the axis and their numbers.
     """
 
     area: str
@@ -33,7 +33,7 @@ class Density(NamedTuple):
 
 
 def density_of(means: Tensor, noises: Tensor, members: int, interval: tuple[float, float]) -> Density:
-    """Return the drawing of a mixture of normal laws.
+    """Return the drawing of a mixture of normal distributions.
 
     Args:
         means: Of each draw, ``(draws,)``, member-major.

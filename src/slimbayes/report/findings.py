@@ -1,15 +1,16 @@
-"""What the numbers say, in sentences that claim no more than they can."""
+"""What a report says in sentences: findings that claim no more than the numbers can, and reasons for caution."""
 
 import math
-from collections.abc import Sequence
-from typing import NamedTuple
+from collections.abc import Callable, Sequence
+from typing import Any, NamedTuple
 
+from slimbayes.evaluation.record import Evaluation
 from slimbayes.report.comparison import COLUMNS, Column, Comparison, Figure
-from slimbayes.report.table import decimals_for, shown
-from slimbayes.report.tables import auroc, mean_over
-from slimbayes.report.words import listing
+from slimbayes.report.score_tables import auroc, mean_over
+from slimbayes.report.tabular import decimals_for, shown
+from slimbayes.report.wording import listing
 
-__all__ = ["ENOUGH_SEEDS", "Finding", "few_seeds", "findings"]
+__all__ = ["ENOUGH_SEEDS", "Finding", "cautions", "few_seeds", "findings"]
 
 #: With fewer seeds a standard error is too rough to call a difference more than chance.
 ENOUGH_SEEDS = 3
@@ -72,13 +73,13 @@ def _best(comparison: Comparison, key: str, about: str) -> Finding | None:
         return Finding(about, f"{text}, {runner_up}.")
     gaps = {title: _standard_errors_apart(known[first], known[title]) for title in ranked[1:]}
     alike = [title for title, gap in gaps.items() if gap <= CHANCE]
-    behind = [title for title, gap in gaps.items() if gap > CHANCE]
+    worse = [title for title, gap in gaps.items() if gap > CHANCE]
     if alike:
         verb = "is" if len(alike) == 1 else "are"
         text += f", but {listing(alike)} {verb} within two standard errors of it"
-    if behind:
+    if worse:
         joint = "; next" if alike else "; then"
-        text += f"{joint} comes {behind[0]} ({show.figure(known[behind[0]])}, {_times(gaps[behind[0]])})"
+        text += f"{joint} comes {worse[0]} ({show.figure(known[worse[0]])}, {_times(gaps[worse[0]])})"
     return Finding(about, f"{text}.")
 
 
@@ -237,3 +238,76 @@ class _Shown:
         scale = 100 if self.unit else 1
         middle, error = shown(scale * figure.mean, self.decimals), shown(scale * figure.error, self.decimals)
         return f"{middle}{self.unit}\N{NO-BREAK SPACE}±\N{NO-BREAK SPACE}{error}{self.unit and ' points'}"
+
+
+# ---------------------------------------------------------------------- reasons for caution
+
+
+#: Methods whose draws of a member are all the same.
+FIXED = ("deterministic", "batch_ensemble", "deep_ensemble", "sgmcmc")
+
+
+def cautions(comparison: Comparison) -> list[str]:
+    """Return reasons for caution: evaluations that are incomplete, or that differ in what they were evaluated on."""
+    said = [_incomplete(comparison), _limited(comparison), *_unshared(comparison), _repeated(comparison)]
+    return [text for text in said if text]
+
+
+def _incomplete(comparison: Comparison) -> str | None:
+    names = [one.content["name"] for one in comparison.evaluations if not one.content.get("complete", True)]
+    if not names:
+        return None
+    verb = "is" if len(names) == 1 else "are"
+    return (
+        f"The evaluation of {listing(names)} {verb} not complete. Finish it with slimbayes evaluate, then report again."
+    )
+
+
+def _limited(comparison: Comparison) -> str | None:
+    limits = {_setting(one, "limit") for one in comparison.evaluations} - {None}
+    return f"Only the first {listing(sorted(map(str, limits)))} test examples were used." if limits else None
+
+
+def _unshared(comparison: Comparison) -> list[str | None]:
+    """Return in what the runs differ though their numbers are compared."""
+    runs = comparison.evaluations
+    return [
+        _differ(
+            [one for one in runs if one.content["method"] not in FIXED],
+            lambda one: one.samples[-1] * one.content["members"],
+            "number of draws, all members together",
+        ),
+        _differ(runs, lambda one: one.result()["clean"].get("examples"), "number of test examples"),
+        _differ(runs, lambda one: _setting(one, "which"), "checkpoint"),
+        _differ(runs, _conditions, "corruptions", "Means over corruptions cannot be compared."),
+    ]
+
+
+def _differ(runs: Sequence[Evaluation], get: Callable[[Evaluation], Any], what: str, so: str = "") -> str | None:
+    values = list(dict.fromkeys(map(get, runs)))
+    if len(values) < 2:
+        return None
+    listed = f": {listing(list(map(str, values)))}" if not so else ""
+    return f"The runs differ in their {what}{listed}. {so}".strip()
+
+
+def _conditions(one: Evaluation) -> tuple[tuple[str, int], ...]:
+    return tuple(sorted((name, severity) for name, severity, _ in one.corrupted()))
+
+
+def _repeated(comparison: Comparison) -> str | None:
+    """Name methods that hold the same seed twice: their standard error would be too small."""
+    titles = []
+    for title, group in comparison.groups.items():
+        seeds = [one.content.get("seed") for one in group if one.content.get("seed") is not None]
+        if len(set(seeds)) < len(seeds):
+            titles.append(title)
+    return (
+        f"The same seed appears more than once under {listing(titles)}: standard errors are too small."
+        if titles
+        else None
+    )
+
+
+def _setting(one: Evaluation, name: str) -> Any:
+    return (one.content.get("settings") or {}).get(name)

@@ -5,7 +5,7 @@ from typing import Any, NamedTuple
 
 from slimbayes.evaluation.record import Evaluation
 from slimbayes.report.comparison import Comparison
-from slimbayes.report.figures.words import number
+from slimbayes.report.wording import number
 
 __all__ = ["Picks", "Shelf", "galleries"]
 

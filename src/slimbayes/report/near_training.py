@@ -10,8 +10,8 @@ from slimbayes.data import DataSet, Task, load_data
 from slimbayes.data.folders import MissingData
 from slimbayes.evaluation.features import features_of
 from slimbayes.evaluation.nearest import NearClass, neighbourhood
+from slimbayes.evaluation.shown_example import shown
 from slimbayes.model import BayesianModel
-from slimbayes.report.pictures import shown
 from slimbayes.report.prediction_parts import class_name
 from slimbayes.training.run import Run
 
@@ -30,7 +30,7 @@ def near_training(
     seed: int,
     progress: Callable[[int, int], None] | None = None,
 ) -> dict[str, Any]:
-    """Return what a page shows of the training data, or under ``problem`` what is in the way.
+    """Return what a page shows of the training data, or under ``problem`` why it cannot.
 
     Args:
         run: Whose data they are.

@@ -10,7 +10,7 @@ from torch import Tensor
 from slimbayes.data.dataset import Task
 from slimbayes.prediction import Prediction
 from slimbayes.report.density import Density, density_of
-from slimbayes.report.words import listing
+from slimbayes.report.wording import listing
 
 __all__ = ["Bar", "Classes", "Real", "class_name", "parts_of", "share"]
 
@@ -47,9 +47,9 @@ class Classes:
         members: Those of each member.
         labels: Each member's most probable class.
         total: Entropy of the mixture.
-        data: Its part that is left when the weights are known: the draws' mean entropy.
+        data: The part that would remain if the weights were known: the draws' mean entropy.
         model: The rest, the mutual information of class and weights.
-        most: The greatest that an entropy of so many classes can be.
+        most: The largest entropy that so many classes allow.
     """
 
     label: str
@@ -180,22 +180,22 @@ def _classes(prediction: Prediction, task: Task) -> list[Classes]:
         for name in ("entropy", "expected_entropy", "mutual_information")
     )
     found = []
-    for place, own in enumerate(draws.unbind(1)):
+    for number, own in enumerate(draws.unbind(1)):
         members = own.unflatten(0, (prediction.members, -1))
-        numbers = [int(member.mean(0).argmax()) for member in members]
+        labels = [int(member.mean(0).argmax()) for member in members]
         mixture = own.mean(0)
         best = int(mixture.argmax())
-        listed = _listed(mixture, numbers)
+        listed = _listed(mixture, labels)
         found.append(
             Classes(
                 class_name(task, best),
                 float(mixture[best]),
                 _bars(own, listed, task),
                 [_bars(member, listed, task) for member in members],
-                [class_name(task, number) for number in numbers],
-                totals[place],
-                data[place],
-                model[place],
+                [class_name(task, label) for label in labels],
+                totals[number],
+                data[number],
+                model[number],
                 math.log(own.shape[-1]),
             )
         )
@@ -208,7 +208,7 @@ def _listed(mixture: Tensor, choices: Sequence[int]) -> list[int]:
     return (
         order
         if len(order) <= MOST_CLASSES + 1
-        else [number for place, number in enumerate(order) if place < MOST_CLASSES or number in choices][
+        else [number for rank, number in enumerate(order) if rank < MOST_CLASSES or number in choices][
             : 2 * MOST_CLASSES
         ]
     )
@@ -235,16 +235,16 @@ def _reals(prediction: Prediction, task: Task, level: float) -> list[Real]:
         getattr(prediction, name)[0].reshape(-1) * task.target_std for name in ("aleatoric_std", "epistemic_std")
     )
     found = []
-    for place in range(means.shape[1]):
-        of_member = zip(*(x[:, place].unflatten(0, (prediction.members, -1)) for x in (means, noises)), strict=True)
+    for column in range(means.shape[1]):
+        of_member = zip(*(x[:, column].unflatten(0, (prediction.members, -1)) for x in (means, noises)), strict=True)
         members = [
             Member(float(mean.mean()), float(noise.square().mean().sqrt()), float(mean.std(correction=0)))
             for mean, noise in of_member
         ]
-        both = float(data[place]), float(model[place])
-        bounds = float(low[place]), float(high[place])
-        drawn = density_of(means[:, place], noises[:, place], prediction.members, bounds)
-        found.append(Real(float(means[:, place].mean()), math.hypot(*both), *bounds, level, *both, members, drawn))
+        both = float(data[column]), float(model[column])
+        bounds = float(low[column]), float(high[column])
+        drawn = density_of(means[:, column], noises[:, column], prediction.members, bounds)
+        found.append(Real(float(means[:, column].mean()), math.hypot(*both), *bounds, level, *both, members, drawn))
     return found
 
 

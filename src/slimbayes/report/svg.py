@@ -9,9 +9,7 @@ from pathlib import Path
 from xml.etree import ElementTree
 
 from slimbayes._checks import check_choice
-from slimbayes.report.figures.drawing import Drawing
-from slimbayes.report.figures.palette import LIGHT
-from slimbayes.report.figures.style import styled
+from slimbayes.report.figures.style import LIGHT, Drawing, styled
 
 __all__ = ["FORMATS", "save", "themed_svg"]
 
@@ -21,8 +19,8 @@ FORMATS = {"svg": {"Date": None, "Creator": None}, "pdf": {"CreationDate": None,
 _PIXELS_PER_POINT = 96 / 72
 _VARIABLES = {colour: f"var(--{name})" for name, colour in LIGHT.items()}
 _NUMBER = re.compile(r"-?\d+\.\d+")
-_NO_TURN = re.compile(r" ?rotate\(-?0(?: [^)]*)?\)")
-#: Of SVG, or what each element here has anyway.
+_NO_ROTATION = re.compile(r" ?rotate\(-?0(?: [^)]*)?\)")
+#: Values that SVG assumes, or that each element here has anyway.
 _DEFAULTS = {"stroke-opacity": "1", "fill-opacity": "1", "opacity": "1", "stroke-width": "1", "fill": "#000000"}
 
 
@@ -35,7 +33,7 @@ def themed_svg(drawing: Drawing) -> str:
     """
     buffer = io.StringIO()
     with styled(**{"svg.fonttype": "none"}), warnings.catch_warnings():
-        # Letters that the font for measuring lacks are in the reader's.
+        # The font that text is measured with may lack letters that the reader's font has.
         warnings.filterwarnings("ignore", r"Glyph \d+ .* missing from font", UserWarning)
         drawing.figure.savefig(buffer, format="svg", metadata=FORMATS["svg"])
     root = ElementTree.fromstring(re.sub(r"<!DOCTYPE[^>]*>", "", buffer.getvalue(), count=1))
@@ -51,10 +49,10 @@ def themed_svg(drawing: Drawing) -> str:
         "role": "img",
         "aria-labelledby": f"{drawing.key}-title {drawing.key}-desc",
     }
-    for place, (tag, text) in enumerate((("title", drawing.title), ("desc", drawing.alt))):
+    for position, (tag, text) in enumerate((("title", drawing.title), ("desc", drawing.alt))):
         element = ElementTree.Element(tag, {"id": f"{drawing.key}-{tag}"})
         element.text = text
-        root.insert(place, element)
+        root.insert(position, element)
     return ElementTree.tostring(root, encoding="unicode")
 
 
@@ -91,7 +89,7 @@ def _simplify(element: ElementTree.Element) -> None:
         attributes["style"] = _style(attributes["style"])
     for name in ("d", "x", "y", "transform", "width", "height"):
         if name in attributes:
-            attributes[name] = _NUMBER.sub(_rounded, _NO_TURN.sub("", " ".join(attributes[name].split())))
+            attributes[name] = _NUMBER.sub(_rounded, _NO_ROTATION.sub("", " ".join(attributes[name].split())))
     if element.tag == "image":
         attributes["style"] = "image-rendering:pixelated"
         attributes["preserveAspectRatio"] = "none"
@@ -142,7 +140,7 @@ def _unwrap(element: ElementTree.Element) -> None:
 
 
 def _shorten_ids(root: ElementTree.Element, key: str) -> None:
-    names = {one.attrib["id"]: f"{key}-{place}" for place, one in enumerate(root.iter()) if "id" in one.attrib}
+    names = {one.attrib["id"]: f"{key}-{number}" for number, one in enumerate(root.iter()) if "id" in one.attrib}
     for element in root.iter():
         for name, value in element.attrib.items():
             if name == "id":

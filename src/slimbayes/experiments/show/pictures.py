@@ -4,8 +4,7 @@ import io
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from slimbayes.report.figures.palette import LIGHT
-from slimbayes.report.figures.style import styled
+from slimbayes.report.figures.style import LIGHT, styled
 from slimbayes.report.svg import FORMATS
 
 __all__ = ["linked", "log_scale", "mean_lines", "png", "svg", "whole_ticks"]

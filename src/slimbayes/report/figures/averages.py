@@ -1,4 +1,4 @@
-"""Means over seeds of what records hold, where some may lack a number."""
+"""Means over seeds of numbers in records, some of which may be missing."""
 
 from collections.abc import Callable, Iterable, Sequence
 from typing import Any, NamedTuple

@@ -1,4 +1,7 @@
-"""Panels in rows at fixed places, a legend below: no layout engine, which would cost more than the drawing."""
+"""Panels at fixed positions with a legend below, and what is drawn in them: lines with bands, and heat maps.
+
+There is no layout engine, which would cost more than the drawing.
+"""
 
 import math
 from collections.abc import Sequence
@@ -6,9 +9,10 @@ from typing import Any
 
 import numpy as np
 
-from slimbayes.report.figures.style import Series, series
+from slimbayes.report.figures.averages import Mean
+from slimbayes.report.figures.style import MAP_COLOUR, Series, series
 
-__all__ = ["WIDTH", "Panels", "short"]
+__all__ = ["WIDTH", "Panels", "draw_curve", "draw_map", "short", "thinned"]
 
 #: Inches: 720 pixels of the page.
 WIDTH = 7.5
@@ -123,5 +127,72 @@ def short(title: str, letters: int = 30) -> str:
     title = " ".join(title.split()).lstrip("_") or title
     if len(title) <= letters:
         return title
-    head = (letters - 1) // 2  # of names that are alike, the end tells them apart
+    head = (letters - 1) // 2  # similar names often differ at the end
     return f"{title[:head]}…{title[len(title) - (letters - 1 - head) :]}"
+
+
+# ---------------------------------------------------------------------- lines
+
+
+def draw_curve(ax: Any, at: np.ndarray, mean: Mean, index: int, label: str, markers: int = 6) -> None:
+    """Draw a mean over seeds and a band of one standard error either side.
+
+    Args:
+        ax: The axes.
+        at: Where, ``(points,)``.
+        mean: The curve.
+        index: Number of the series.
+        label: Its name.
+        markers: About how many markers to put on the line.
+    """
+    there = np.isfinite(mean.mean)
+    if not there.any():
+        return
+    at, middle, error = at[there], mean.mean[there], mean.error[there]
+    step = max(1, len(at) // markers)
+    # Series start their markers at different points, so that markers on lines that lie together stay apart.
+    ax.plot(at, middle, markevery=(index % step, step), label=label, **series(index).line)
+    if mean.banded:
+        error = np.nan_to_num(error)
+        ax.fill_between(at, middle - error, middle + error, color=series(index).colour, alpha=0.16, linewidth=0)
+
+
+def thinned(length: int, most: int = 100) -> np.ndarray:
+    """Return at most so many indices of a long curve, evenly apart, the first and the last among them.
+
+    Example:
+        >>> thinned(9, 3), len(thinned(5))
+        (array([0, 4, 8]), 5)
+    """
+    return np.unique(np.linspace(0, length - 1, min(length, most)).round().astype(int))
+
+
+# ---------------------------------------------------------------------- heat maps
+
+
+#: Opacity of the largest value: ink stays legible on it.
+_MOST = 0.9
+#: Opacities that differ, so that pictures stay small.
+_LEVELS = 40
+
+
+def draw_map(ax: Any, matrix: np.ndarray, low: float, high: float, most: float = _MOST) -> None:
+    """Draw a matrix, ``low`` clear and ``high`` opaque, and take away the frame.
+
+    Args:
+        ax: The axes.
+        matrix: Numbers ``(rows, columns)``; NaN is left clear.
+        low: Value that is clear.
+        high: Value that is opaque.
+        most: Opacity of ``high``.
+    """
+    from matplotlib.colors import to_rgb
+
+    parts = np.clip(np.nan_to_num((matrix - low) / ((high - low) or 1.0)), 0, 1)
+    image = np.empty((*matrix.shape, 4))
+    image[..., :3] = to_rgb(MAP_COLOUR)
+    image[..., 3] = most * np.round(parts * _LEVELS) / _LEVELS
+    ax.imshow(image, aspect="auto", interpolation="none")
+    ax.grid(visible=False)
+    for spine in ax.spines.values():
+        spine.set_visible(False)

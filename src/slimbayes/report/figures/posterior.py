@@ -7,12 +7,10 @@ import numpy as np
 from slimbayes.evaluation.record import Evaluation
 from slimbayes.report.comparison import Comparison
 from slimbayes.report.figures.averages import found, numbers
-from slimbayes.report.figures.drawing import Drawing
-from slimbayes.report.figures.maps import draw_map
-from slimbayes.report.figures.panels import Panels, short
-from slimbayes.report.figures.style import series, styled
-from slimbayes.report.figures.words import extremes, number, percent
-from slimbayes.report.figures.words import methods as how_many
+from slimbayes.report.figures.panels import Panels, draw_map, short
+from slimbayes.report.figures.style import Drawing, series, styled
+from slimbayes.report.wording import extremes, number, percent
+from slimbayes.report.wording import methods as how_many
 
 __all__ = ["MOST_MAPS", "sigma_maps", "spectra"]
 

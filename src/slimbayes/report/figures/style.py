@@ -1,13 +1,34 @@
-"""How figures look: quiet axes, and series that differ by colour, marker and dash."""
+"""What a figure of a report is, and how it looks: its colours, quiet axes, and series that differ in three ways."""
 
 import contextlib
 import threading
 from collections.abc import Iterator
 from typing import Any, NamedTuple
 
-from slimbayes.report.figures.palette import LIGHT, SERIES
+__all__ = ["INK", "LIGHT", "MAP_COLOUR", "MUTED", "SERIES", "SURFACE", "Drawing", "Series", "series", "styled"]
 
-__all__ = ["INK", "MUTED", "SURFACE", "Series", "series", "styled"]
+#: How many series have a colour of their own.
+SERIES = 8
+
+#: What ``static/style.css`` gives light pages. Figures are drawn in these colours, and ``themed_svg`` replaces each by
+#: ``var(--name)``, so that a figure follows its page into the dark; each value is therefore used once.
+LIGHT = {
+    "ink": "#1b1f24",
+    "muted": "#5a626d",
+    "grid": "#e4e7eb",
+    "surface": "#ffffff",
+    "series-1": "#2f61cc",
+    "series-2": "#d27c16",
+    "series-3": "#599b8c",
+    "series-4": "#590480",
+    "series-5": "#786330",
+    "series-6": "#7b1304",
+    "series-7": "#a53585",
+    "series-8": "#363f4b",
+}
+
+#: Heat maps are this colour, more or less opaque: it stands out from a light surface and from a dark one.
+MAP_COLOUR = "#4a86e0"
 
 INK, MUTED, GRID, SURFACE = (LIGHT[name] for name in ("ink", "muted", "grid", "surface"))
 
@@ -62,6 +83,26 @@ _SETTINGS = {
 _LOCK = threading.RLock()
 
 
+class Drawing(NamedTuple):
+    """A figure of a report.
+
+    Attributes:
+        key: A short name, unlike those of the report's other figures: file name and prefix of ids.
+        title: What the page calls it.
+        caption: How to read it: what the axes, bars and bands are.
+        alt: What is shown and what it shows, for those who do not see it.
+        figure: A ``matplotlib.figure.Figure``.
+        table: The numbers that it shows, a row of headings first.
+    """
+
+    key: str
+    title: str
+    caption: str
+    alt: str
+    figure: Any
+    table: list[list[str]]
+
+
 class Series(NamedTuple):
     """How one series is drawn.
 
@@ -91,7 +132,7 @@ class Series(NamedTuple):
 
 
 def series(index: int) -> Series:
-    """Return the look of a series; no two of 360 are alike.
+    """Return the look of a series; no two of 360 look the same.
 
     Example:
         >>> series(0).colour == series(8).colour, series(0).marker == series(8).marker

@@ -1,17 +1,61 @@
-"""What a report's page shows, in order: the facts in its head, and its parts."""
+"""The page of a report: what it shows, in order, and writing it with its figures and tables as files."""
 
-from collections.abc import Iterable
+import os
+from collections.abc import Iterable, Sequence
+from pathlib import Path
 from typing import Any
 
-from slimbayes.report.cautions import cautions
+from slimbayes._files import replacing
+from slimbayes.evaluation.record import Evaluation
 from slimbayes.report.comparison import Comparison, whose
-from slimbayes.report.figures.drawing import Drawing
-from slimbayes.report.findings import few_seeds, findings
+from slimbayes.report.figures import drawings
+from slimbayes.report.figures.style import Drawing
+from slimbayes.report.findings import cautions, few_seeds, findings
 from slimbayes.report.gallery import galleries
-from slimbayes.report.table import Table
-from slimbayes.report.words import listing
+from slimbayes.report.render import Markup, render
+from slimbayes.report.score_tables import main_tables
+from slimbayes.report.svg import save, themed_svg
+from slimbayes.report.tabular import Table, write_table
+from slimbayes.report.wording import listing
 
-__all__ = ["context"]
+__all__ = ["context", "write_report"]
+
+
+def write_report(
+    evaluations: Sequence[Evaluation],
+    out: str | os.PathLike[str],
+    figures: str | os.PathLike[str] | None = None,
+    title: str | None = None,
+) -> Path:
+    """Write a page that holds everything it shows, and return its path.
+
+    Args:
+        evaluations: Of runs on one data set; those of the same title are the seeds of one method.
+        out: The file to write, such as ``report.html``.
+        figures: A folder for the figures as SVG and PDF and the tables as CSV, LaTeX and Markdown.
+        title: The heading; by default what is compared.
+    """
+    comparison = Comparison(evaluations)
+    tables, drawn = main_tables(comparison), drawings(comparison)
+    page = render(
+        "report.html.j2",
+        **context(comparison, tables, [(drawing, Markup(themed_svg(drawing))) for drawing in drawn], title),
+    )
+    path = Path(out)
+    path.parent.mkdir(parents=True, exist_ok=True)
+    with replacing(path) as (temporary,):
+        temporary.write_text(page, encoding="utf-8")
+    if figures is not None:
+        folder = Path(figures)
+        folder.mkdir(parents=True, exist_ok=True)
+        for drawing in drawn:
+            save(drawing, folder, ("svg", "pdf"))
+        for table in tables.values():
+            write_table(table, folder)
+    return path
+
+
+# ---------------------------------------------------------------------- what the page shows
 
 
 def context(
@@ -48,7 +92,7 @@ def _heading(comparison: Comparison) -> str:
 
 
 def _data(comparison: Comparison) -> str:
-    """Return the name of the data, and of those that many share, such as table, the file's or the set's."""
+    """Return the name of the data; for a name that many data share, such as table, that of the file or the set."""
     contents = [one.content for one in comparison.evaluations]
     given = (whose(content, key) for key in ("path", "set") for content in contents)
     return next(filter(None, given), contents[0]["data"])

@@ -6,11 +6,9 @@ import numpy as np
 
 from slimbayes.report.comparison import Comparison
 from slimbayes.report.figures.averages import Mean, mean_over_seeds
-from slimbayes.report.figures.curves import draw_curve, thinned
-from slimbayes.report.figures.drawing import Drawing
-from slimbayes.report.figures.panels import Panels
-from slimbayes.report.figures.style import series, styled
-from slimbayes.report.figures.words import extremes, methods, number
+from slimbayes.report.figures.panels import Panels, draw_curve, thinned
+from slimbayes.report.figures.style import Drawing, series, styled
+from slimbayes.report.wording import extremes, methods, number
 
 __all__ = ["training_curves"]
 
@@ -30,9 +28,9 @@ def training_curves(comparison: Comparison) -> Drawing | None:
     curves: dict[tuple[str, str], dict[str, tuple[np.ndarray, Mean]]] = {}
     for title, group in comparison.groups.items():
         histories = [one.content.get("training") or [] for one in group]
-        for place, name in _CURVES:
-            if any(_value(epoch, place, name) is not None for history in histories for epoch in history):
-                curves.setdefault((place, name), {})[title] = _averaged(histories, place, name)
+        for part, name in _CURVES:
+            if any(_value(epoch, part, name) is not None for history in histories for epoch in history):
+                curves.setdefault((part, name), {})[title] = _averaged(histories, part, name)
     if not curves:
         return None
     curves = {key: curves[key] for key in _CURVES if key in curves}
@@ -66,12 +64,12 @@ def training_curves(comparison: Comparison) -> Drawing | None:
     )
 
 
-def _value(epoch: dict[str, Any], place: str, name: str) -> float | None:
-    return (epoch.get(place) or {}).get(name)
+def _value(epoch: dict[str, Any], part: str, name: str) -> float | None:
+    return (epoch.get(part) or {}).get(name)
 
 
-def _averaged(histories: list[list[dict[str, Any]]], place: str, name: str) -> tuple[np.ndarray, Mean]:
-    by_epoch = [{epoch["epoch"]: _value(epoch, place, name) for epoch in history} for history in histories]
+def _averaged(histories: list[list[dict[str, Any]]], part: str, name: str) -> tuple[np.ndarray, Mean]:
+    by_epoch = [{epoch["epoch"]: _value(epoch, part, name) for epoch in history} for history in histories]
     values = [{at: value for at, value in one.items() if value is not None} for one in by_epoch]
     epochs = sorted({at for one in values for at in one})
     return np.array(epochs), mean_over_seeds([[one.get(at) for at in epochs] for one in values])

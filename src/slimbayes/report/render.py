@@ -1,4 +1,4 @@
-"""Pages that are one file: templates, style and scripts, and the policy that lets them ask for nothing."""
+"""Pages that are one file: templates, style and scripts, and a policy under which they fetch nothing."""
 
 import base64
 import hashlib

@@ -20,7 +20,7 @@ from slimbayes.training import fit
 from slimbayes.training.predicting import predict_file
 
 jinja2 = pytest.importorskip("jinja2")
-from slimbayes.report.one_prediction import write_prediction_page  # noqa: E402
+from slimbayes.report.prediction_page import write_prediction_page  # noqa: E402
 
 
 class Page(HTMLParser):

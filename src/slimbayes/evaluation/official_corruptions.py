@@ -23,7 +23,7 @@ _ORDER_SEED = 0
 class OfficialFiles:
     """Opens the examples of a corruption and severity; the last ones opened are kept.
 
-    A mapped file counts as memory of the process for as long as it is mapped, so that 75 of them would fill it.
+    A mapped file counts as memory of the process while it is mapped, and 75 of them would fill it.
 
     Args:
         load: Takes a name and a severity.

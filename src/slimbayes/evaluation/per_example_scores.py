@@ -1,4 +1,4 @@
-"""What scores need of each example, gathered block by block."""
+"""What scores need of each example, gathered block by block: of the mixture, and of each member."""
 
 from dataclasses import replace
 from typing import Any
@@ -6,12 +6,13 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from slimbayes import metrics
 from slimbayes.data.dataset import Task
-from slimbayes.likelihoods import Gaussian
+from slimbayes.likelihoods import Gaussian, mixture
 from slimbayes.metrics import OOD_MEASURES, crps
 from slimbayes.prediction import Prediction
 
-__all__ = ["LEVEL", "Readings", "first_samples", "read"]
+__all__ = ["LEVEL", "Readings", "first_samples", "read", "read_members"]
 
 #: Probability inside the intervals whose coverage and width are scored.
 LEVEL = 0.9
@@ -117,3 +118,33 @@ def _regression(prediction: Prediction, targets: Tensor, task: Task) -> dict[str
         "rank": torch.special.ndtr((truth - mean) / noise.clamp_min(1e-300)).mean(0),
     }
     return {name: values if name == "nll" else values.flatten() for name, values in figures.items()}
+
+
+# ---------------------------------------------------------------------- members
+
+
+def read_members(prediction: Prediction, targets: Tensor) -> dict[str, Tensor]:
+    """Return what scores of single members and their diversity need of a block; nothing if there is one member.
+
+    Shape:
+        - ``member_nll``: ``(examples, members)``, summed over an example's labels as the mixture's is.
+        - ``member_confidence``, ``member_right``: ``(labels of examples, members)``.
+        - ``pair_kl``, ``pair_cosine``: ``(labels of examples,)``.
+        - ``pairs``: ``(1, members, members)``, summed over the block; ``pair_count``: ``(1,)``.
+    """
+    if prediction.members == 1 or isinstance(prediction.likelihood, Gaussian):
+        return {}
+    draws = prediction.draw_log_probs.unflatten(0, (prediction.members, -1))
+    log_probs = mixture(draws.transpose(0, 1)).flatten(1, -2)  # (members, labels of examples, classes)
+    probs, truth = log_probs.exp(), targets.long().flatten()
+    confidence, label = probs.max(-1)
+    each = prediction.outputs.unflatten(0, (prediction.members, -1))
+    nll = [-replace(prediction, draws=own, members=1).log_likelihood(targets) for own in each]
+    return {
+        "member_nll": torch.stack(nll, 1),
+        "member_confidence": confidence.T,
+        "member_right": (label == truth).double().T,
+        "pair_kl": metrics.pairwise_kl(log_probs, reduction="none"),
+        "pair_cosine": metrics.cosine_similarity(probs, reduction="none"),
+        "pairs": (metrics.pairwise_disagreement(probs) * len(truth)).unsqueeze(0),
+    }

@@ -10,13 +10,12 @@ from torch import Tensor
 from slimbayes._checks import check_choice, check_count, check_number
 from slimbayes._files import replacing
 from slimbayes.data.preparation import Raw
+from slimbayes.evaluation.shown_example import named_values, shown
 from slimbayes.model import BayesianModel
 from slimbayes.report.density import HEIGHT, WIDTH
-from slimbayes.report.named_values import named_values
 from slimbayes.report.near_training import near_training
-from slimbayes.report.page import render
-from slimbayes.report.pictures import shown
 from slimbayes.report.prediction_parts import Classes, parts_of, probability, share
+from slimbayes.report.render import render
 from slimbayes.training.predicting import check_finite, misfit, read_inputs
 from slimbayes.training.run import Run
 

@@ -6,7 +6,7 @@ from typing import TypeVar
 from slimbayes.evaluation.record import Evaluation
 from slimbayes.metrics.spread import standard_error
 from slimbayes.report.comparison import Column, Comparison, Figure
-from slimbayes.report.table import MISSING, Cell, Head, Table, decimals_for, number_cell, shown, word
+from slimbayes.report.tabular import MISSING, Cell, Head, Table, decimals_for, number_cell, shown, word
 
 __all__ = ["intervals", "main_tables", "mean_over", "members", "ood", "samples", "scores"]
 

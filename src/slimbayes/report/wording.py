@@ -1,9 +1,9 @@
-"""Numbers and comparisons in words, for tables and text alternatives."""
+"""Numbers, names and comparisons in words, for sentences, tables and text alternatives."""
 
 import math
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 
-__all__ = ["NONE", "extremes", "methods", "number", "percent"]
+__all__ = ["NONE", "extremes", "listing", "methods", "number", "percent"]
 
 #: Shown where there is no number.
 NONE = "–"
@@ -69,3 +69,19 @@ def methods(count: int) -> str:
         ('1 method', '3 methods')
     """
     return f"{count} method{'' if count == 1 else 's'}"
+
+
+def listing(names: Sequence[str], limit: int = 6) -> str:
+    """Return names in a sentence.
+
+    Args:
+        names: At least one.
+        limit: Of more names than this, the rest are counted.
+
+    Example:
+        >>> listing(["a"]), listing(["a", "b", "c"]), listing("abcdefgh", 3)
+        ('a', 'a, b and c', 'a, b, c and 5 more')
+    """
+    if len(names) > limit:
+        return f"{', '.join(names[:limit])} and {len(names) - limit} more"
+    return " and ".join([", ".join(names[:-1]), names[-1]] if len(names) > 1 else names)

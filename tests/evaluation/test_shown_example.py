@@ -16,8 +16,7 @@ from slimbayes.data.physionet_records import VARIABLES
 from slimbayes.data.preparation import Arrays
 from slimbayes.data.table import Table
 from slimbayes.data.text import Text, words_of
-from slimbayes.report.named_values import named_values
-from slimbayes.report.pictures import picture, png, shown, text, values
+from slimbayes.evaluation.shown_example import named_values, picture, png, shown, text, values
 
 
 def decoded(uri: str | None) -> np.ndarray:
