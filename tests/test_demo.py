@@ -27,7 +27,7 @@ def results():
 
 
 def test_options_are_those_that_validation_chose():
-    choice = json.loads((ROOT / "experiments" / "results" / "demo-choice.json").read_text())
+    choice = json.loads((ROOT / "reproductions" / "results" / "demo-choice.json").read_text())
     assert {name: options for name, (_, options) in METHODS.items()} == {
         name: best["options"] for name, best in choice["best"].items()
     }

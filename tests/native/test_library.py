@@ -15,8 +15,8 @@ import torch
 from one_step import one_step
 from torch import distributions as td
 
+from benchmarks.hot_spots import hot_spots
 from compiled_kernels import needs_kernels, without_kernels
-from slimbayes.bench.hot_spots import hot_spots
 from slimbayes.layers import passes
 from slimbayes.layers.factor_kl import _compiled_normal
 from slimbayes.layers.flips import sign_bytes
