@@ -70,7 +70,8 @@ def measure(
 ) -> dict[str, Seconds]:
     """Time every case once in every round, in an order that is shuffled anew for each round.
 
-    In the long run neither position nor predecessor favours anyone. Python's garbage collector runs between rounds only.
+    In the long run neither position nor predecessor favours anyone. Python's garbage collector runs between
+    rounds only.
 
     Args:
         cases: What is called, by name.

@@ -66,7 +66,7 @@ def facts_of(sources: Sources, study: str) -> Facts | None:
 
 
 def hours_at(sources: Sources, item: Item, scale: str) -> float | None:
-    """Return the hours that an item's runs take one after another, as ``python -m reproductions`` makes them at a scale.
+    """Return the hours that an item's runs take one after another, as ``make reproduce`` makes them at a scale.
 
     A study without the scale has its nearest one; None if there is nothing to run.
     """

@@ -8,7 +8,7 @@ import pytest
 import torch
 from typer.testing import CliRunner
 
-from benchmarks import price, suites, timing
+from benchmarks import price, suite_run, suites, timing
 from benchmarks.__main__ import app
 from benchmarks.networks import NETWORKS, BenchNetwork, dense_net
 from benchmarks.suites import Case, Suite
@@ -144,7 +144,7 @@ def test_the_suites_are_listed():
     ],
 )
 def test_errors_are_said_before_measuring(arguments, words, monkeypatch):
-    monkeypatch.setattr(bench, "run", lambda *_, **__: pytest.fail("measured"))
+    monkeypatch.setattr(suite_run, "measure", lambda *_, **__: pytest.fail("measured"))
     monkeypatch.setattr(price, "NetworkRun", lambda *_, **__: pytest.fail("measured"))
     outcome = invoke(*arguments)
     assert outcome.exit_code == 2
