@@ -16,7 +16,7 @@ from slimbayes.training.networks import build_network
 from slimbayes.training.parsing import load_config
 
 FOLDER = Path(__file__).parents[2] / "reproductions"
-ITEMS = {path.stem: path for path in FOLDER.glob("rank1_*.yaml")}
+ITEMS = {path.stem: path for path in (FOLDER / "items").glob("rank1_*.yaml")}
 STUDIES = {path.stem: path for path in (FOLDER / "studies").glob("rank1_*.yaml")}
 #: Inside scikit-learn.
 BUNDLED = {"digits", "iris", "wine", "breast_cancer", "diabetes"}
