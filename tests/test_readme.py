@@ -8,7 +8,7 @@ import pytest
 import torch
 
 from reproductions.study import read_study
-from slimbayes.demo.table import table
+from slimbayes.demo import table
 from slimbayes.training.cells import cells_of
 from slimbayes.training.grid_file import is_grid, read_grid
 from slimbayes.training.parsing import load_config, read_yaml

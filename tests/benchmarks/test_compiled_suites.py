@@ -5,9 +5,8 @@ import torch
 from torch import nn
 
 import slimbayes as sb
-from benchmarks import SUITES
 from benchmarks.steps import train_step
-from benchmarks.suites import compiled
+from benchmarks.suites import SUITES, compiled
 
 
 def test_each_method_is_there_eager_and_compiled():

@@ -11,7 +11,7 @@ import torch
 from torch import nn
 
 import slimbayes as sb
-from benchmarks import price, price_run, price_table, timing
+from benchmarks import price, price_table, timing
 from benchmarks.hot_spots import hot_spots
 from benchmarks.interleaved import measure
 from benchmarks.lstm import LSTM, LSTM_ROWS, LastOutput, plain_loop
@@ -177,7 +177,7 @@ def _given_times(monkeypatch):
         each = {name: np.full(3, 0.01) if name == baseline else np.array([0.012, 0.013, 0.014]) for name in steps}
         return Timed(steps, each, 3, 1, 0)
 
-    monkeypatch.setattr(price_run, "time_cases", times)
+    monkeypatch.setattr(price, "time_cases", times)
 
 
 @pytest.mark.usefixtures("_given_times")

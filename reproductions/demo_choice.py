@@ -1,4 +1,4 @@
-"""Choose the demo's options on the validation digits: ``python -m slimbayes.demo.choose OUT.json``."""
+"""Choose the demo's options on the validation digits: ``python -m reproductions.demo_choice OUT.json``."""
 
 import json
 import sys
@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from slimbayes._files import write_json
-from slimbayes.demo.comparison import run
+from slimbayes.demo import run
 
 __all__ = ["GRID", "choose"]
 
