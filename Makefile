@@ -8,7 +8,7 @@ PIP := $(BIN)/python -m pip install --quiet --disable-pip-version-check -c const
 # torch's threads fight over the cores as soon as anything else runs, so each process uses one.
 export OMP_NUM_THREADS ?= 1
 
-.PHONY: demo test slow lint types peers results clean
+.PHONY: demo test slow lint types bench peers reproduce results clean
 
 demo: $(VENV)/for-use
 	$(BIN)/slimbayes demo
@@ -26,13 +26,22 @@ lint: $(VENV)/for-development
 types: $(VENV)/for-development
 	$(BIN)/mypy
 
-# Every table, figure and page of docs/results from the stored runs; `slimbayes reproduce` makes the runs.
+# What every method costs, as a ratio to the plain network: ten minutes in which nothing else should run.
+bench: $(VENV)/for-development
+	$(BIN)/python -m benchmarks
+
+# The runs that a table or figure of the papers needs: make reproduce NAME=k_tied_figure_6 [SCALE=paper]; without NAME, the list.
+SCALE ?= small
+reproduce: $(VENV)/for-development
+	$(BIN)/python -m reproductions $(if $(NAME),$(NAME) --scale $(SCALE),--list)
+
+# Every table, figure and page of docs/results from the stored runs, which `make reproduce` makes.
 results: $(VENV)/for-development
-	$(BIN)/slimbayes reproduce --results
+	$(BIN)/python -m reproductions --results
 
 # Other libraries' train steps beside ours; makes benchmarks/.venv on first use.
 peers:
-	$(PYTHON) benchmarks/peers.py
+	$(PYTHON) -m benchmarks.peers
 
 $(BIN)/python:
 	$(PYTHON) -m venv $(VENV)

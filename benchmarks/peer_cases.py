@@ -8,13 +8,13 @@ from typing import NamedTuple
 
 import torch
 import torch.nn.functional as F
-from naive import NaiveRank1, naive_kl
 from torch import Tensor, nn
 
 import slimbayes as sb
-from slimbayes.bench.networks import CLASSES, MEMBERS, BenchNetwork
-from slimbayes.bench.price_rows import BATCHES
-from slimbayes.bench.steps import NUM_DATA, Step
+from benchmarks.naive import NaiveRank1, naive_kl
+from benchmarks.networks import CLASSES, MEMBERS, BenchNetwork
+from benchmarks.price_rows import BATCHES
+from benchmarks.steps import NUM_DATA, Step
 
 __all__ = ["PACKAGES", "PEERS", "define_schemas", "peer_step", "replace_layers"]
 
@@ -39,7 +39,7 @@ class Peer(NamedTuple):
 
 
 def peer_step(network: BenchNetwork, build: Callable[[BenchNetwork], Peer]) -> Step:
-    """Return a function that trains a peer's network by one step, as ``slimbayes.bench.steps.train_step`` does.
+    """Return a function that trains a peer's network by one step, as ``benchmarks.steps.train_step`` does.
 
     Args:
         network: What it is built from, with its rows.

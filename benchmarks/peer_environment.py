@@ -13,12 +13,12 @@ ROOT = HERE.parent
 PINS = (ROOT / "constraints.txt", HERE / "requirements.txt")
 
 
-def enter(folder: Path) -> None:
-    """Run this process's script again in the environment, which is made first if it is missing or outdated."""
+def enter(folder: Path, module: str) -> None:
+    """Run this process's module again in the environment, which is made first if it is missing or outdated."""
     make(folder)
     python = str(_python(folder))
     environment = {**os.environ, "OMP_NUM_THREADS": "1"}
-    sys.exit(subprocess.run([python, *sys.argv], env=environment).returncode)
+    sys.exit(subprocess.run([python, "-m", module, *sys.argv[1:]], env=environment).returncode)
 
 
 def is_inside(folder: Path) -> bool:

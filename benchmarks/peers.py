@@ -1,6 +1,6 @@
 """The price of a train step with other libraries' layers, in one interleaved run with ours.
 
-``python benchmarks/peers.py``, with any Python, makes an environment for the peers on first use and runs there.
+``python -m benchmarks.peers``, with any Python, makes an environment for the peers on first use and runs there.
 """
 
 import argparse
@@ -9,10 +9,10 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-import peer_environment
+from benchmarks import peer_environment
 
 ROOT = Path(__file__).resolve().parent.parent
-STORED = ROOT / "src" / "slimbayes" / "bench" / "peers.json"
+STORED = ROOT / "benchmarks" / "results" / "peers.json"
 
 #: The cases of ``run_price`` that peers are compared with.
 OURS = ("batch_ensemble", "rank1 shared", "rank1 per example")
@@ -25,7 +25,7 @@ def arguments(words: list[str] | None = None) -> argparse.Namespace:
     parser.add_argument("--rounds", type=int, default=30, help="timings of each case (%(default)s)")
     parser.add_argument("--out", type=Path, default=Path("runs/bench-peers.json"), help="JSON to write (%(default)s)")
     parser.add_argument(
-        "--store", action="store_const", dest="out", const=STORED, help="write what slimbayes bench shows instead"
+        "--store", action="store_const", dest="out", const=STORED, help="write what python -m benchmarks shows instead"
     )
     parser.add_argument(
         "--venv", type=Path, default=ROOT / "benchmarks" / ".venv", help="the peers' environment (benchmarks/.venv)"
@@ -46,10 +46,9 @@ def measure(networks: Sequence[Any], rounds: int) -> dict[str, Any]:
     from functools import partial
     from importlib.metadata import version
 
-    from peer_cases import PACKAGES, PEERS, peer_step
-
-    from slimbayes.bench.networks import BenchNetwork
-    from slimbayes.bench.price import run_price
+    from benchmarks.networks import BenchNetwork
+    from benchmarks.peer_cases import PACKAGES, PEERS, peer_step
+    from benchmarks.price import run_price
     from slimbayes.cli.output import progress_bar
 
     failed: dict[str, dict[str, str]] = {}
@@ -97,10 +96,10 @@ def main() -> None:
     """Measure, print and write."""
     options = arguments()
     if not peer_environment.is_inside(options.venv):
-        peer_environment.enter(options.venv)
+        peer_environment.enter(options.venv, "benchmarks.peers")
+    from benchmarks.networks import NETWORKS
     from slimbayes._checks import check_choice
     from slimbayes._files import write_json
-    from slimbayes.bench.networks import NETWORKS
 
     names = options.networks.split(",") if options.networks else list(NETWORKS)
     try:

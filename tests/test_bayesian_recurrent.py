@@ -15,7 +15,7 @@ from slimbayes.training.models import build_model, build_objective
 from slimbayes.training.networks import build_network
 from slimbayes.training.parsing import load_config
 
-CONFIGS = Path(__file__).parent.parent / "experiments" / "configs"
+CONFIGS = Path(__file__).parent.parent / "reproductions" / "configs"
 VARIABLES, CONTEXT, WIDTH, HIDDEN, DENSE, BATCH = 6, 2, 4, 5, 7, 6
 
 
@@ -167,7 +167,7 @@ def test_every_configuration_is_listed_in_the_documents():
     assert {path.stem for path in CONFIGS.glob("mimic_*.yaml")} == set(EXPECTED)
     text = (CONFIGS.parent.parent / "docs" / "training.md").read_text()
     for name in EXPECTED:
-        assert f"experiments/configs/{name}.yaml" in text
+        assert f"reproductions/configs/{name}.yaml" in text
 
 
 @pytest.mark.parametrize("name", EXPECTED)

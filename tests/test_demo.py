@@ -8,13 +8,11 @@ import pytest
 import torch
 from typer.testing import CliRunner
 
-from slimbayes import pretrained
+from reproductions import demo_choice as choosing
+from slimbayes import demo, pretrained
 from slimbayes.cli.app import app
 from slimbayes.data.digits import CORRUPTIONS, corrupt, load_digits
-from slimbayes.demo import METHODS, comparison, run
-from slimbayes.demo import choose as choosing
-from slimbayes.demo.contenders import available
-from slimbayes.demo.table import table
+from slimbayes.demo import METHODS, available, run, table
 from slimbayes.evaluation.settings import Settings
 
 ROOT = Path(__file__).parent.parent
@@ -27,7 +25,7 @@ def results():
 
 
 def test_options_are_those_that_validation_chose():
-    choice = json.loads((ROOT / "experiments" / "results" / "demo-choice.json").read_text())
+    choice = json.loads((ROOT / "reproductions" / "results" / "demo-choice.json").read_text())
     assert {name: options for name, (_, options) in METHODS.items()} == {
         name: best["options"] for name, best in choice["best"].items()
     }
@@ -117,7 +115,7 @@ def test_a_run_can_be_repeated(results):
 @pytest.mark.parametrize("method", available())
 def test_every_method_runs(method, monkeypatch):
     # The other corruptions take long, and the same.
-    monkeypatch.setattr(comparison, "Settings", partial(Settings, corruptions=("noise",), severities=(1, 5)))
+    monkeypatch.setattr(demo, "Settings", partial(Settings, corruptions=("noise",), severities=(1, 5)))
     (outcome,) = run([method], seeds=1, epochs=4)["results"]
     assert outcome["clean"]["accuracy"] > 0.15  # more than a guess
     assert outcome["title"] in table({"settings": {"seeds": 1, "part": "test"}, "results": [outcome]})

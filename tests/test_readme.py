@@ -7,8 +7,8 @@ from pathlib import Path
 import pytest
 import torch
 
-from slimbayes.demo.table import table
-from slimbayes.experiments.study import read_study
+from reproductions.study import read_study
+from slimbayes.demo import table
 from slimbayes.training.cells import cells_of
 from slimbayes.training.grid_file import is_grid, read_grid
 from slimbayes.training.parsing import load_config, read_yaml
@@ -48,7 +48,7 @@ def test_hello_world_has_at_most_eight_lines_and_learns():
 
 
 def test_the_demo_table_is_that_of_the_stored_run():
-    results = json.loads((ROOT / "experiments" / "results" / "demo.json").read_text())
+    results = json.loads((ROOT / "reproductions" / "results" / "demo.json").read_text())
     assert results["commit"]
     assert results["hardware"]["processor"]
     assert results["settings"]["seeds"] >= 3

@@ -14,15 +14,14 @@ from fast_oracle import (
     outcome,
     plain_path,
 )
-from torch import nn
-from torch.autograd import gradcheck, gradgradcheck
-from torch.func import functional_call, grad, jacrev, jvp, vmap
-
 from slimbayes.layers.flips import Flipped
 from slimbayes.layers.folded_conv import folded_conv
 from slimbayes.layers.geometry import Geometry
 from slimbayes.layers.scaled_conv import scaled_conv
 from slimbayes.layers.scaled_linear import scaled_linear
+from torch import nn
+from torch.autograd import gradcheck, gradgradcheck
+from torch.func import functional_call, grad, jacrev, jvp, vmap
 
 LAYOUTS = ("linear", "linear_3d", "conv2d", "conv2d_geometry")
 

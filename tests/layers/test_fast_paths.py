@@ -16,12 +16,12 @@ from fast_oracle import (
     outcome,
     plain_path,
 )
+from slimbayes.layers.scratch import scratch
 from torch import nn
 
 from compiled_kernels import without_kernels
 from slimbayes.layers import Rank1Conv2d, Rank1Linear, scaled_linear, torch_passes
 from slimbayes.layers.conv import _Rank1Conv
-from slimbayes.layers.scratch import scratch
 
 DTYPES = (torch.float32, torch.float64)
 

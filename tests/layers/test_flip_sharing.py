@@ -3,12 +3,12 @@
 import pytest
 import torch
 from fast_oracle import MEMBERS, flipping
+from slimbayes.layers.flips import Flipped, normal_for_rows, rows_of_a_draw, sharing
 from torch import nn
 
 import slimbayes as sb
 from slimbayes.families import StudentT
 from slimbayes.layers.factor import Factor, FactorOptions
-from slimbayes.layers.flips import Flipped, normal_for_rows, rows_of_a_draw, sharing
 from slimbayes.sampling import Sampling
 
 

@@ -6,13 +6,13 @@ Tolerances are five Monte Carlo standard errors; Kolmogorov-Smirnov tests are at
 import pytest
 import torch
 from scipy import stats
+from slimbayes.layers.factor_group import FactorGroup
+from slimbayes.layers.flips import Flipped, flip, normal_for_rows, random_signs
 from torch import nn
 
 import slimbayes as sb
 from slimbayes.layers import flips
 from slimbayes.layers.factor import Factor, FactorOptions
-from slimbayes.layers.factor_group import FactorGroup
-from slimbayes.layers.flips import Flipped, flip, normal_for_rows, random_signs
 from slimbayes.sampling import Sampling
 
 PASSES = 1500

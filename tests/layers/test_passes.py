@@ -6,10 +6,10 @@ from itertools import product
 import pytest
 import torch
 from fast_oracle import TOLERANCES, assert_near
+from slimbayes.layers.flips import Flipped
 
 from compiled_kernels import needs_kernels
 from slimbayes.layers import passes, torch_passes
-from slimbayes.layers.flips import Flipped
 
 DTYPES = (torch.float32, torch.float64)
 CHANNELS = (1, 3, 5, 16, 65)

@@ -4,11 +4,11 @@ import math
 
 import pytest
 import torch
+from slimbayes.layers.softplus_sum import softplus_pair_sum
+from slimbayes.layers.sums import weighted_sum
 
 from compiled_kernels import needs_kernels
 from slimbayes.layers import sums
-from slimbayes.layers.softplus_sum import softplus_pair_sum
-from slimbayes.layers.sums import weighted_sum
 
 
 def tied_sums(log_u, log_v):

@@ -4,10 +4,10 @@ import sys
 from pathlib import Path
 
 import torch
+from slimbayes.native import status
 from torch import nn
 
 import slimbayes as sb
-from slimbayes.native import status
 
 
 def one_step():

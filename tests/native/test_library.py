@@ -13,15 +13,15 @@ from types import SimpleNamespace
 import pytest
 import torch
 from one_step import one_step
-from torch import distributions as td
-
-from compiled_kernels import needs_kernels, without_kernels
-from slimbayes.bench.hot_spots import hot_spots
-from slimbayes.layers import passes
 from slimbayes.layers.factor_kl import _compiled_normal
 from slimbayes.layers.flips import sign_bytes
 from slimbayes.layers.scaled_noise import scaled_noise
 from slimbayes.native import kernel, library, status
+from torch import distributions as td
+
+from benchmarks.hot_spots import hot_spots
+from compiled_kernels import needs_kernels, without_kernels
+from slimbayes.layers import passes
 
 DTYPES = (torch.float32, torch.float64)
 #: By type: of values, and of gradients, relative.

@@ -65,7 +65,7 @@ def test_networks_of_the_k_tied_paper():
 
 def test_the_documents_say_what_was_counted():
     root = Path(__file__).parent.parent.parent
-    stored = json.loads((root / "experiments" / "results" / "parameter-counts.json").read_text())
+    stored = json.loads((root / "reproductions" / "results" / "parameter-counts.json").read_text())
     rows = stored["rows"]
     assert rows == counts.count()
     assert stored["k_tied"] == counts.count_k_tied()

@@ -7,9 +7,9 @@ import torch
 from torch.nn import functional as F
 
 import slimbayes as sb
+from reproductions.measurements import look_at
+from reproductions.study import Look
 from slimbayes.data import load_data
-from slimbayes.experiments.looking import look_at
-from slimbayes.experiments.study import Look
 from slimbayes.training import fit
 from slimbayes.training.variational_scores import variational_scores
 

@@ -5,14 +5,12 @@ import sys
 
 import typer
 
-from slimbayes.cli.bench import bench
 from slimbayes.cli.data import data_app
 from slimbayes.cli.demo import demo
 from slimbayes.cli.ensemble import ensemble
 from slimbayes.cli.evaluate import evaluate
 from slimbayes.cli.predict import predict
 from slimbayes.cli.report import report
-from slimbayes.cli.reproduce import reproduce
 from slimbayes.cli.train import train
 
 __all__ = ["app"]
@@ -46,5 +44,3 @@ app.command()(evaluate)
 app.command()(report)
 app.command()(predict)
 app.add_typer(data_app, name="data")
-app.command()(bench)
-app.command()(reproduce)

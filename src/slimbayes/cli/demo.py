@@ -41,8 +41,7 @@ def demo(
 
     Example: slimbayes demo --methods plain,rank1 --seeds 5
     """
-    from slimbayes.demo import run
-    from slimbayes.demo.table import table
+    from slimbayes.demo import run, table
     from slimbayes.evaluation.record import Evaluation
     from slimbayes.report import write_report
 

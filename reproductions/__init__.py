@@ -1,0 +1,1 @@
+"""The papers' tables and figures: studies that are run, stored and shown. Try ``python -m reproductions --help``."""

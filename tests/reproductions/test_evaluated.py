@@ -1,0 +1,105 @@
+"""What a study keeps of an evaluation: against the evaluation's own file, and means made by hand."""
+
+import json
+import statistics
+
+import pytest
+
+from reproductions.evaluated import evaluated
+from slimbayes.training import fit
+
+DIGITS = {"data": "digits", "net": {"name": "mlp", "hidden": [16]}, "epochs": 1, "batch_size": 250}
+ASKED = {"samples": [3, 1], "corruptions": ["noise", "blur"], "severities": [1, 5], "validation": True, "epochs": True}
+
+
+@pytest.fixture(scope="module")
+def run(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("runs") / "rank1"
+    return fit({**DIGITS, "method": {"name": "rank1", "members": 3}}, folder, quiet=True)
+
+
+@pytest.fixture(scope="module")
+def found(run):
+    return evaluated(run.folder, ASKED)
+
+
+@pytest.fixture(scope="module")
+def stored(run, found):
+    return json.loads((run.folder / "evaluation.json").read_text())
+
+
+@pytest.mark.parametrize("samples", ["1", "3"])
+def test_scores_of_clean_examples_are_those_of_the_evaluation(found, stored, samples):
+    scores = stored["results"][samples]["clean"]["scores"]
+    assert {name: found["by_samples"][samples][name] for name in scores} == scores
+
+
+@pytest.mark.parametrize("samples", ["1", "3"])
+@pytest.mark.parametrize("name", ["nll", "accuracy", "ece"])
+def test_corrupted_scores_are_means_over_types_and_severities(found, stored, samples, name):
+    table = stored["results"][samples]["corrupted"]
+    cells = [table[kind][severity]["scores"][name] for kind in ("noise", "blur") for severity in ("1", "5")]
+    assert found["by_samples"][samples][f"c{name}"] == pytest.approx(statistics.mean(cells))
+
+
+def test_tables_show_the_number_of_draws_that_is_named_first(found):
+    assert {name: found[name] for name in found["by_samples"]["3"]} == found["by_samples"]["3"]
+    assert found["nll"] != found["by_samples"]["1"]["nll"]
+
+
+def test_spreads_are_over_types_at_each_severity(found):
+    for severity in ("1", "5"):
+        cells = [found["corrupted"][kind][severity]["nll"] for kind in ("noise", "blur")]
+        spread = found["by_severity"][severity]["nll"]
+        assert spread["mean"] == pytest.approx(statistics.mean(cells))
+        assert spread["median"] == pytest.approx(statistics.median(cells))
+        assert spread["std"] == pytest.approx(statistics.stdev(cells))
+
+
+def test_members_and_their_diversity(found, stored):
+    clean = stored["results"]["3"]["clean"]
+    assert found["member_nll"] == pytest.approx(statistics.mean(one["nll"] for one in clean["members"]))
+    mean_error = 1 - statistics.mean(one["accuracy"] for one in clean["members"])
+    assert found["normalised_disagreement"] == pytest.approx(found["disagreement"] / mean_error)
+    assert found["kl"] == clean["diversity"]["kl"]
+
+
+def test_validation_scores_are_of_the_validation_examples(found, run):
+    (epoch,) = found["epochs"]
+    # Training validates with one draw of each member and other random numbers; 297 images.
+    assert found["validation_accuracy"] == pytest.approx(epoch["validation"]["accuracy"], abs=0.1)
+    assert found["validation_nll"] != found["nll"]
+    assert (found["validation_accuracy"] * 297) == pytest.approx(round(found["validation_accuracy"] * 297), abs=1e-3)
+
+
+def test_what_cannot_be_computed_is_not_there(found):
+    assert "mce" not in found  # AlexNet's errors are of ImageNet-C
+
+
+def test_the_weights_are_the_last_ones_and_the_result_is_json(found):
+    assert found["settings"]["which"] == "last"
+    assert json.loads(json.dumps(found, allow_nan=False)) == found
+
+
+def test_one_member_has_no_diversity_and_nothing_unasked_is_evaluated(tmp_path):
+    run = fit({**DIGITS, "method": "deterministic"}, tmp_path / "run", quiet=True)
+    found = evaluated(run.folder, {"corruptions": "none"})
+    assert not {"cnll", "mce", "disagreement", "member_nll", "validation_nll", "epochs"} & found.keys()
+    assert found["ood"] == found["corrupted"] == found["by_severity"] == {}
+    assert found["parameters"] == 64 * 16 + 16 + 16 * 10 + 10
+
+
+def test_other_settings_begin_anew_and_the_same_do_nothing_twice(tmp_path):
+    run = fit({**DIGITS, "method": "deterministic"}, tmp_path / "run", quiet=True)
+    noise, blur = ({"corruptions": [kind], "severities": [1]} for kind in ("noise", "blur"))
+    first = evaluated(run.folder, noise)
+    stored = (run.folder / "evaluation.json").read_bytes()
+    assert evaluated(run.folder, noise) == first
+    assert (run.folder / "evaluation.json").read_bytes() == stored
+    assert list(evaluated(run.folder, blur)["corrupted"]) == ["blur"]
+
+
+@pytest.mark.parametrize("settings", [{"sample": 3}, {"samples": [0]}, {"corruptions": ["rain"]}])
+def test_settings_that_there_are_not_are_errors(run, settings):
+    with pytest.raises(ValueError, match="sample|corruptions"):
+        evaluated(run.folder, settings)

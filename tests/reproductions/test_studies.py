@@ -1,0 +1,218 @@
+"""Studies: what is run at which scale, what is stored, and that all of them run."""
+
+import json
+import math
+from dataclasses import replace
+from functools import partial
+from pathlib import Path
+
+import pytest
+
+import slimbayes as sb
+from reproductions.jobs import Job, missing_jobs, run_job, run_jobs
+from reproductions.measurements import look_at, tied_parameters
+from reproductions.stored import readable, result_path, stored_runs
+from reproductions.study import Look, Study, read_studies, read_study
+from slimbayes.data.dataset import Task
+from slimbayes.training import Run, fit
+from slimbayes.training.models import build_model
+from slimbayes.training.networks import build_network
+
+ROOT = Path(__file__).parents[2] / "reproductions"
+NAMES = sorted(path.stem for path in (ROOT / "studies").glob("*.yaml"))
+#: Those that run in every test run; the others are slow.
+ALWAYS = ("mnist_mean_field", "mnist_free")
+TINY = {
+    "data": {"name": "digits", "train_limit": 100},
+    "net": {"name": "mlp", "hidden": [4]},
+    "epochs": 1,
+    "annealing": "none",
+}
+
+
+def study(**keys):
+    scales = {
+        "smoke": {"minutes": 1},
+        "small": {"minutes": 9, "change": {"epochs": 2}, "seeds": 1, "methods": ["2-tied"]},
+    }
+    methods = {"mean_field": {}, "2-tied": {"name": "k_tied", "k": 2}}
+    return Study(**{"title": "Tiny", "base": TINY, "methods": methods, "seeds": 2, "scales": scales, **keys})
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_every_configuration_of_every_scale_is_right(name):
+    one = read_study(ROOT / "studies" / f"{name}.yaml")
+    assert "smoke" in one.scales
+    for scale in one.scales:
+        assert one.cells(scale)
+        assert one.hours(scale) > 0
+        one.look_at(scale)
+
+
+@pytest.mark.parametrize(
+    "name", [name if name in ALWAYS else pytest.param(name, marks=pytest.mark.slow) for name in NAMES]
+)
+def test_smoke_runs_are_stored_with_finite_scores(name, tmp_path):
+    one = read_study(ROOT / "studies" / f"{name}.yaml")
+    jobs = missing_jobs({name: one}, "smoke", tmp_path / "results")
+    for job in jobs:
+        assert run_job(job.prepare(tmp_path / "runs", tmp_path / "results")) is None
+    runs = stored_runs(tmp_path / "results", name, one, "smoke")
+    assert [run["cell"] for run in runs] == [cell.name for cell in one.cells("smoke")]
+    assert missing_jobs({name: one}, "smoke", tmp_path / "results") == []
+    for run in runs:
+        assert run["commit"] is None or len(run["commit"]) >= 7
+        for part in one.look_at("smoke").parts:
+            assert all(math.isfinite(score["value"]) for score in run.get(part, {}).values())
+
+
+MLP = [956_820, 481_614, 484_008, 486_402]
+IMAGES = Task("categorical", 10, (3, 32, 32))
+
+
+@pytest.mark.parametrize(
+    ("name", "task", "counts"),
+    [
+        ("mnist_annealed", Task("categorical", 10, (1, 28, 28)), MLP),
+        ("mnist_free", Task("categorical", 10, (1, 28, 28)), MLP),
+        ("cifar100_lenet", replace(IMAGES, outputs=100), [4_405_320, 2_262_188, 2_267_408, 2_272_628]),
+        ("imdb_lstm", Task("bernoulli", 1, (80,), vocabulary=20_000), [2_822_785, 2_692_993, 2_694_273, 2_695_553]),
+        ("cifar10_resnet4", IMAGES, [9_814_026]),
+        ("cifar10_resnet4_he", IMAGES, [9_814_026]),
+    ],
+)
+def test_paper_scale_has_the_paper_s_parameters(name, task, counts):
+    """The counts of Figure 6, in thousands (of the LSTM, within one), and of Table 5: the right layers are tied."""
+    configs = [cell.config for cell in read_study(ROOT / "studies" / f"{name}.yaml").cells("paper") if cell.seed == 0]
+    models = [build_model(one.method, partial(build_network, one.net, task)) for one in configs]
+    assert [sb.count_parameters(model, running_statistics=True) for model in models] == counts
+
+
+@pytest.mark.parametrize(("name", "examples"), [("cifar100_lenet", 40_000), ("imdb_lstm", 20_000)])
+def test_annealing_is_cut_down_with_the_rest(name, examples):
+    """At its end the KL has the weight that it has at the paper's, and it is full, if ever, at the same share."""
+    ends, full = [], []
+    for scale in ("paper", "small"):
+        config = read_study(ROOT / "studies" / f"{name}.yaml").cells(scale)[0].config
+        steps = config.epochs * math.ceil(examples / config.batch_size)
+        annealing = sb.stepwise_annealing(config.annealing.slope, config.annealing.every)
+        ends.append(annealing(steps))
+        full.append(min(1.0, 1 / config.annealing.slope / steps))
+    assert ends[1] == pytest.approx(ends[0], abs=0.01)
+    assert full[1] == pytest.approx(full[0], abs=0.01)
+
+
+def test_tied_parameters_of_chosen_layers():
+    model = sb.mean_field(sb.nets.LeNet())
+    assert [tied_parameters(model, k, ["7", "9"]) for k in (1, 2, 3)] == [2_262_188, 2_267_408, 2_272_628]
+
+
+def test_scales_change_seeds_methods_and_keys():
+    assert [cell.name for cell in study().cells("small")] == ["2-tied-seed0"]
+    assert study().cells("small")[0].config.epochs == 2
+    assert len(study().cells("smoke")) == 4
+    assert study().hours("smoke") == pytest.approx(4 / 60)
+    with pytest.raises(ValueError, match="scale"):
+        study().cells("paper")
+    assert [study().nearest(scale) for scale in ("paper", "small", "smoke")] == ["small", "small", "smoke"]
+
+
+def test_longest_first_and_nothing_twice(tmp_path):
+    studies = {"short": study(seeds=1), "long": study(seeds=1, scales={"smoke": {"minutes": 5}})}
+    jobs = missing_jobs(studies, "smoke", tmp_path)
+    assert [job.study for job in jobs] == ["long", "long", "short", "short"]
+    assert run_job(jobs[-1].prepare(tmp_path / "runs", tmp_path)) is None
+    assert missing_jobs(studies, "smoke", tmp_path) == jobs[:-1]
+
+
+def test_stored_runs_of_another_configuration_are_not_taken_for_it(tmp_path):
+    one = {"tiny": study(seeds=1)}
+    job = missing_jobs(one, "smoke", tmp_path)[0]
+    assert run_job(job.prepare(tmp_path / "runs", tmp_path)) is None
+    other = {"tiny": study(seeds=1, base={**TINY, "batch_size": 7})}
+    with pytest.raises(ValueError, match="batch_size"):
+        missing_jobs(other, "smoke", tmp_path)
+    with pytest.raises(ValueError, match="batch_size"):  # nor shown
+        stored_runs(tmp_path, "tiny", other["tiny"], "smoke")
+
+
+def test_stored_runs_of_which_something_else_was_measured_are_not_taken_for_it(tmp_path):
+    job = Job.of("tiny", study(seeds=1), "smoke")[0]
+    assert run_job(job.prepare(tmp_path / "runs", tmp_path)) is None
+    other = {"tiny": study(seeds=1, look={"samples": 3})}
+    with pytest.raises(ValueError, match="differs in look"):
+        missing_jobs(other, "smoke", tmp_path)
+    result_path(tmp_path, "tiny", "smoke", job.cell.name).unlink()
+    trained = (tmp_path / "runs/tiny/smoke/mean_field-seed0/metrics.jsonl").stat().st_mtime_ns
+    assert run_job(missing_jobs(other, "smoke", tmp_path)[0].prepare(tmp_path / "runs", tmp_path)) is None
+    (run,) = stored_runs(tmp_path, "tiny", other["tiny"], "smoke")
+    assert run["look"]["samples"] == 3
+    assert (
+        tmp_path / "runs/tiny/smoke/mean_field-seed0/metrics.jsonl"
+    ).stat().st_mtime_ns == trained  # looked at again
+
+
+@pytest.mark.parametrize("changes", [{"batch_size": 7}, {"epochs": 2}])
+def test_checkpoints_of_another_configuration_are_not_taken_for_it(changes, tmp_path):
+    job = Job.of("tiny", study(seeds=1), "smoke")[0]
+    folder = job.prepare(tmp_path / "runs", tmp_path)
+    assert run_job(folder) is None
+    result_path(tmp_path, "tiny", "smoke", job.cell.name).unlink()  # what the error about a stored run advises
+    other = Job.of("tiny", study(seeds=1, base={**TINY, **changes}), "smoke")[0]
+    with pytest.raises(ValueError, match=f"{next(iter(changes))}.*Remove that folder"):
+        other.prepare(tmp_path / "runs", tmp_path)
+    assert Run(folder).config == job.cell.config
+
+
+def test_processes_store_and_failures_are_told(tmp_path):
+    good, bad = study(seeds=1), study(seeds=1, base={**TINY, "data": {"name": "arrays", "path": "no.npz"}})
+    jobs = [Job.of("good", good, "smoke")[0], Job.of("bad", bad, "smoke")[0]]
+    seen = []
+    failed = run_jobs(jobs, tmp_path / "runs", tmp_path, 2, lambda *counts: seen.append(counts), quiet=True)
+    assert [Path(folder).parts[-3] for folder in failed] == ["bad"]
+    assert "no.npz" in next(iter(failed.values()))
+    assert seen == [(1, 2), (2, 2)]
+    stored = json.loads(result_path(tmp_path, "good", "smoke", "mean_field-seed0").read_text())
+    assert (stored["study"], stored["method"], stored["epochs"]) == ("good", "mean_field", 1)
+
+
+def test_a_job_goes_on_from_what_a_kill_left(tmp_path):
+    job = Job.of("tiny", study(seeds=1), "small")[0]
+    folder = job.prepare(tmp_path / "runs", tmp_path)
+    shorter = job.cell.config.model_copy(update={"epochs": 1})
+    fit(shorter, folder, resume=True, quiet=True)
+    (folder / "result.json").unlink()
+    Run(folder).store_config(job.cell.config)  # as a run has it that was to be longer
+    assert run_job(job.prepare(tmp_path / "runs", tmp_path)) is None
+    whole = fit(job.cell.config, tmp_path / "whole", quiet=True)
+    stored = stored_runs(tmp_path, "tiny", study(seeds=1), "small")[0]
+    assert stored["test"] == look_at(whole.folder, Look())["test"]
+
+
+def test_heat_maps_keep_every_so_many_rows(tmp_path):
+    config = {**TINY, "net": {"name": "mlp", "hidden": [100]}, "method": "mean_field"}
+    run = fit(config, tmp_path, quiet=True)
+    stored = look_at(tmp_path, Look(samples=1, heat_maps=["1"], spectra=5, low_rank=[1]))
+    maps = sb.analysis.heat_maps(run.model("last"), "1")
+    kept = stored["heat_maps"]["1"]
+    assert kept["shape"] == [64, 100]
+    assert len(kept["sigma"]) == 64
+    assert len(kept["sigma"][0]) == 64
+    assert kept["sigma"][-1][-1] == pytest.approx(maps["sigma"][-1, -1], rel=1e-3)
+    assert kept["2"][0][0] == pytest.approx(maps[2][0, 0], rel=1e-3)
+    shares = sb.analysis.explained_variance(run.model("last"))["1"]
+    assert stored["spectra"]["1"]["scale"] == pytest.approx(shares.scale[:5], rel=1e-3)
+    approximated = sb.analysis.low_rank(run.model("last"), 1)
+    assert stored["low_rank"]["1"]["test"]["kl_per_example"]["value"] == pytest.approx(approximated.kl().item() / 100)
+
+
+def test_readable_json_is_json():
+    content = {"a": {"b": [[1, 2.5], []], "c": {}}, "d": None, "e": "ü"}
+    assert json.loads(readable(content)) == content
+
+
+def test_faults_name_the_file(tmp_path):
+    (tmp_path / "studies").mkdir()
+    (tmp_path / "studies" / "wrong.yaml").write_text("title: T\nbase: {data: digits}\nscale: {}\n")
+    with pytest.raises(ValueError, match=r"wrong\.yaml.*\n?.*scale"):
+        read_studies(tmp_path)
