@@ -19,7 +19,7 @@ from scipy import stats
 from torch import nn
 
 import slimbayes as sb
-from slimbayes.priors import SCALE_EPSILON, inverse_softplus
+from slimbayes.families import SCALE_EPSILON, inverse_softplus
 
 DATA, INPUTS = 32, 4
 NOISE, PRIOR_MEAN, PRIOR_STD = 0.5, 0.8, 0.6

@@ -9,8 +9,9 @@ from scipy import integrate, stats
 from torch import nn
 
 import slimbayes as sb
+from slimbayes.families import SCALE_EPSILON, inverse_softplus, softplus_scale
 from slimbayes.layers import Factor, FactorOptions
-from slimbayes.priors import SCALE_EPSILON, Prior, inverse_softplus, softplus_scale
+from slimbayes.priors import Prior
 
 VALUES = torch.tensor([0.05, 0.9, 1.0001, 1.3, 6.0], dtype=torch.float64)
 

@@ -1,8 +1,8 @@
-"""The laws a factor, a weight or a prior can follow.
+"""The distributions that a factor, a weight or a prior can have.
 
-A family is a location-scale law written as ``transform(loc, scale, noise)`` with noise of a fixed
-standard law, so that one draw of noise is all the randomness there is and gradients reach both
-parameters. ``distribution`` gives the same law in the vocabulary of ``torch.distributions``.
+A family is a location-scale distribution written as ``transform(loc, scale, noise)`` with noise of a fixed
+standard distribution, so that one draw of noise is all the randomness there is and gradients reach both
+parameters. ``distribution`` gives the same in the vocabulary of ``torch.distributions``.
 """
 
 import math
@@ -11,6 +11,7 @@ from dataclasses import asdict, dataclass
 from typing import Any, ClassVar
 
 import torch
+import torch.nn.functional as F
 from torch import Generator, Tensor
 from torch import distributions as td
 
@@ -19,6 +20,7 @@ from slimbayes.distributions import Delta, Horseshoe
 
 __all__ = [
     "FAMILIES",
+    "SCALE_EPSILON",
     "Cauchy",
     "DeltaFamily",
     "Family",
@@ -29,12 +31,38 @@ __all__ = [
     "Normal",
     "StudentT",
     "get_family",
+    "inverse_softplus",
+    "softplus_scale",
 ]
+
+
+#: Keras' epsilon: scale = softplus(rho) + 1e-7, in the reference and here.
+SCALE_EPSILON = 1e-7
+
+
+def softplus_scale(rho: Tensor) -> Tensor:
+    """Return softplus(rho) + 1e-7, the one map from a free parameter to a scale.
+
+    Example:
+        >>> softplus_scale(torch.tensor(-3.43752))
+        tensor(0.0316)
+    """
+    return F.softplus(rho) + SCALE_EPSILON
+
+
+def inverse_softplus(scale: float) -> float:
+    """Return the rho whose softplus is ``scale``.
+
+    Example:
+        >>> round(inverse_softplus(0.031639), 4)
+        -3.4375
+    """
+    return scale + math.log(-math.expm1(-scale))
 
 
 @dataclass(frozen=True)
 class Family(ABC):
-    """One law. Subclasses are immutable and carry only their shape parameters.
+    """One kind of distribution. Subclasses are immutable and carry only their shape parameters.
 
     Example:
         >>> family = get_family("student_t", df=5.0)
@@ -45,11 +73,11 @@ class Family(ABC):
     name: ClassVar[str]
     #: Values are positive (log-normal, half-Cauchy) rather than real.
     positive: ClassVar[bool] = False
-    #: A draw is ``loc + scale * noise``, and minus the noise has the noise's law.
+    #: A draw is ``loc + scale * noise``, and minus the noise has the noise's distribution.
     symmetric: ClassVar[bool] = False
     #: Draws differ from each other; False for a point mass.
     random: ClassVar[bool] = True
-    #: May be a posterior; False for laws that only serve as priors.
+    #: May be a posterior; False for those that only serve as priors.
     posterior: ClassVar[bool] = True
     #: Standard deviation of the truncated-normal jitter that the reference puts on the initial rho.
     rho_jitter: ClassVar[float] = 0.0
@@ -64,10 +92,14 @@ class Family(ABC):
 
     @abstractmethod
     def distribution(self, loc: Tensor, scale: Tensor) -> td.Distribution:
-        """Return the law as a ``torch.distributions`` object."""
+        """Return it as a ``torch.distributions`` object."""
+
+    def kl(self, loc: Tensor, scale: Tensor, prior_loc: float, prior_scale: float) -> Tensor | None:
+        """Return the KL to a prior of the same family, element by element, or None where there is no closed form."""
+        return None
 
     def location(self, loc: Tensor) -> Tensor:
-        """Return the value at the location (the median) of the law."""
+        """Return the value at the location (the median) of the distribution."""
         return loc
 
     def loc_of(self, value: float) -> float:
@@ -112,6 +144,14 @@ class Normal(Family):
 
     def distribution(self, loc: Tensor, scale: Tensor) -> td.Distribution:  # noqa: D102
         return td.Normal(loc, scale, validate_args=False)
+
+    def kl(self, loc: Tensor, scale: Tensor, prior_loc: float, prior_scale: float) -> Tensor:
+        r"""With :math:`z = (\mu - m) / b`, :math:`\rho = \sigma / b`: :math:`\frac12 (z^2 + \rho^2 - 1) - \log \rho`.
+
+        The logarithm of a variable changes nothing about a KL, so that a log-normal's is the same.
+        """
+        z, ratio = (loc - prior_loc) / prior_scale, scale / prior_scale
+        return 0.5 * (z.square() + ratio.square() - 1) - ratio.log()
 
 
 @dataclass(frozen=True)
@@ -158,6 +198,11 @@ class Cauchy(Family):
     def distribution(self, loc: Tensor, scale: Tensor) -> td.Distribution:  # noqa: D102
         return td.Cauchy(loc, scale, validate_args=False)
 
+    def kl(self, loc: Tensor, scale: Tensor, prior_loc: float, prior_scale: float) -> Tensor:
+        r"""Return :math:`\log \frac{(\sigma + b)^2 + (\mu - m)^2}{4 \sigma b}` (Chyzak and Nielsen 2019)."""
+        squares = (scale + prior_scale).square() + (loc - prior_loc).square()
+        return (squares / (4 * prior_scale * scale)).log()
+
 
 @dataclass(frozen=True)
 class StudentT(Family):
@@ -172,7 +217,7 @@ class StudentT(Family):
     symmetric: ClassVar[bool] = True
 
     def __post_init__(self) -> None:
-        check_number("df", self.df, low=0.0, remedy="Small values have heavy tails; 1 is the Cauchy law.")
+        check_number("df", self.df, low=0.0, remedy="Small values have heavy tails; 1 is the Cauchy distribution.")
 
     def noise(  # noqa: D102
         self, shape: tuple[int, ...], like: Tensor, generator: Generator | None = None
@@ -205,6 +250,10 @@ class DeltaFamily(Family):
 
     def distribution(self, loc: Tensor, scale: Tensor) -> td.Distribution:  # noqa: D102
         return Delta(loc)
+
+    def kl(self, loc: Tensor, scale: Tensor, prior_loc: float, prior_scale: float) -> Tensor:
+        """Return zeros: point masses pay nothing (BatchEnsemble)."""
+        return torch.zeros_like(loc)
 
 
 @dataclass(frozen=True)
@@ -299,7 +348,7 @@ def get_family(spec: str | dict[str, Any] | Family, argument: str = "family", **
     if isinstance(spec, dict):
         parameters = {**spec, **parameters}
         spec = parameters.pop("name", None)
-    names = [name for name, law in FAMILIES.items() if law.posterior or argument != "family" or name == spec]
+    names = [name for name, kind in FAMILIES.items() if kind.posterior or argument != "family" or name == spec]
     check_choice(argument, spec, names)
     family = FAMILIES[spec]  # type: ignore[index]
     known = list(family.__dataclass_fields__)

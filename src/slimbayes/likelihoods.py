@@ -10,7 +10,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from slimbayes._checks import check_choice, check_number
-from slimbayes.priors import inverse_softplus, softplus_scale
+from slimbayes.families import inverse_softplus, softplus_scale
 
 __all__ = ["LIKELIHOODS", "Bernoulli", "Categorical", "Gaussian", "Likelihood", "get_likelihood", "mixture"]
 

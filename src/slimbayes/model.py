@@ -7,7 +7,7 @@ read the shared ``Sampling`` state and draw their factors, and comes back with t
 import inspect
 import warnings
 from collections.abc import Iterator
-from contextlib import AbstractContextManager, nullcontext
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from pathlib import Path
 from typing import Any, Self
 
@@ -23,12 +23,12 @@ from slimbayes.ensembles.networks import Networks
 from slimbayes.ensembles.refreshed_law import RefreshedLaw
 from slimbayes.ensembles.statistics import refresh_statistics
 from slimbayes.layers.base import BayesianLayer, Collects, Stochastic, every_module, share_sampling
-from slimbayes.layers.factor import Factor
+from slimbayes.layers.rank1 import Factor
 from slimbayes.layers.transformer import close_fast_paths, undo_patches
 from slimbayes.likelihoods import Likelihood, get_likelihood
 from slimbayes.prediction import Prediction
 from slimbayes.priors import Prior
-from slimbayes.sampling import NOISES, Sampling, check_sampling, generator_for
+from slimbayes.sampling import NOISES, Sampling, check_sampling
 from slimbayes.summary import Summary
 
 __all__ = ["BayesianModel", "unwrapped"]
@@ -110,7 +110,8 @@ class BayesianModel(nn.Module):
             member-major. In training with ``train_on="split"``: of ``samples`` draws.
         """
         noise = self.options["noise"] if noise is None else noise
-        check_sampling(samples, noise)
+        if type(samples) is not int or samples < 0 or noise not in NOISES:
+            check_sampling(samples, noise)  # says what is wrong
         noise = "shared" if self.coherent else noise
         if draw is not None:
             samples = self._samples_of(draw)
@@ -141,18 +142,51 @@ class BayesianModel(nn.Module):
         draw: dict[str, Tensor] | None,
     ) -> Any:
         if samples > 0:  # a pass that draws nothing leaves the source of randomness as it was
-            generator = generator_for(self, generator)
+            generator = self._generator(generator)
         at_work = self.coherent and self.training  # what trains runs as it is, and nothing is drawn
         if noise == "shared" and draw is None and samples > 0 and not at_work:
             draw = self.draw(samples, generator)
         first = not self._checked and not torch.compiler.is_compiling()
         called: set[str] | None = set() if first else None
-        with self.sampling.during(samples, noise, rows, generator, draw, called):
+        with self._pass(samples, noise, rows, generator, draw, called):
             output = self.net(*args, **kwargs)
         if called is not None:
             self._checked = True
             self._warn_if_bypassed(called)
         return output
+
+    @contextmanager
+    def _pass(
+        self,
+        samples: int,
+        noise: str,
+        rows: int,
+        generator: Generator | None,
+        held: dict[str, Tensor] | None,
+        called: set[str] | None,
+    ) -> Iterator[None]:
+        """Tell the layers what this forward pass draws, and put everything back, also when the pass fails."""
+        state = self.sampling
+        before = (state.samples, state.noise, state.rows, state.generator, state.held, state.drawn, state.called)
+        state.samples, state.noise, state.rows = samples, noise, rows
+        state.generator, state.held, state.drawn, state.called = generator, held, {}, called
+        try:
+            yield
+        finally:
+            state.samples, state.noise, state.rows, state.generator, state.held, state.drawn, state.called = before
+
+    def _generator(self, generator: Generator | None) -> Generator | None:
+        """Return the generator to draw from; in distributed training, one of this process alone.
+
+        Processes that were seeded alike would otherwise give the same noise to different examples. The seed comes from
+        torch's global generator, so that ``torch.manual_seed`` still decides everything.
+        """
+        distributed = torch.distributed.is_available() and torch.distributed.is_initialized()
+        if generator is not None or not distributed or torch.compiler.is_compiling():
+            return generator
+        rank = torch.distributed.get_rank()
+        seed = int(torch.randint(2**62, ())) ^ (rank * 0x9E3779B97F4A7C15 % 2**62)
+        return Generator(self.device).manual_seed(seed)
 
     @staticmethod
     def _tiled(copies: int) -> Any:
@@ -244,7 +278,8 @@ class BayesianModel(nn.Module):
             member_kl: ``"sum"`` over members (the reference), or their ``"mean"`` (the bound for a uniform
                 mixture, by convexity of the KL). Parts that the members share count once either way.
         """
-        check_choice("member_kl", member_kl, ("sum", "mean"))
+        if member_kl not in ("sum", "mean"):
+            check_choice("member_kl", member_kl, ("sum", "mean"))  # says what is wrong
         factors: dict[Any, list[Factor]] = {}
         terms: list[Tensor] = []
         for module in every_module(self.net):
@@ -252,7 +287,7 @@ class BayesianModel(nn.Module):
                 factors.setdefault(module.kl_key(), []).append(module)
             elif isinstance(module, Stochastic):
                 terms.append(module.kl())
-            elif isinstance(module, Prior) and (penalty := module.penalty()) is not None:
+            elif isinstance(module, Prior) and module.rho is not None and (penalty := module.penalty()) is not None:
                 terms.append(penalty)
         terms += map(Factor.joint_kl, factors.values())
         # Scalars are of parts that the members share.

@@ -1,40 +1,15 @@
-"""Priors of factors: any family, a fixed or a trainable scale, and a law on that scale (section 3.2)."""
+"""Priors of factors: any family, a fixed or a trainable scale, and a distribution of that scale (section 3.2)."""
 
-import math
 from typing import Any
 
 import torch
-import torch.nn.functional as F
 from torch import Tensor, nn
 from torch import distributions as td
 
 from slimbayes._checks import check_choice, check_number
-from slimbayes.families import Family, HorseshoeFamily, Normal, StudentT, get_family
+from slimbayes.families import Family, HorseshoeFamily, Normal, StudentT, get_family, inverse_softplus, softplus_scale
 
-__all__ = ["SCALE_EPSILON", "Prior", "inverse_softplus", "softplus_scale"]
-
-#: Keras' epsilon: scale = softplus(rho) + 1e-7, in the reference and here.
-SCALE_EPSILON = 1e-7
-
-
-def softplus_scale(rho: Tensor) -> Tensor:
-    """Return softplus(rho) + 1e-7, the one map from a free parameter to a scale.
-
-    Example:
-        >>> softplus_scale(torch.tensor(-3.43752))
-        tensor(0.0316)
-    """
-    return F.softplus(rho) + SCALE_EPSILON
-
-
-def inverse_softplus(scale: float) -> float:
-    """Return the rho whose softplus is ``scale``.
-
-    Example:
-        >>> round(inverse_softplus(0.031639), 4)
-        -3.4375
-    """
-    return scale + math.log(-math.expm1(-scale))
+__all__ = ["Prior"]
 
 
 class Prior(nn.Module):
@@ -46,7 +21,7 @@ class Prior(nn.Module):
             half-Cauchy and the inverse-gamma start at zero and take no notice of it.
         std: Its scale.
         trainable: Learn the scale (one number, started at ``std``) with the posterior: empirical Bayes.
-        scale_prior: A law on the scale. ``"half_cauchy"``: :math:`\tau \sim C^+(0, std)`, the horseshoe;
+        scale_prior: A distribution of the scale. ``"half_cauchy"``: :math:`\tau \sim C^+(0, std)`, the horseshoe;
             ``"inverse_gamma"``: :math:`\tau^2 \sim IG(a, a\,std^2)`, the Student-t with ``2a`` degrees of
             freedom. With a fixed scale, each element's :math:`\tau` is integrated out. With a trainable
             one, the learned scale pays :math:`-\log p(\tau)`.
@@ -102,12 +77,12 @@ class Prior(nn.Module):
         if self.scale_prior == "half_cauchy":
             return -td.HalfCauchy(tau.new_tensor(self.std), validate_args=False).log_prob(tau)
         a = tau.new_tensor(self.df / 2)
-        variance_law = td.InverseGamma(a, a * self.std**2, validate_args=False)
-        # The law is on the variance; log |d tau^2 / d tau| = log(2 tau) makes it a density of tau.
-        return -(variance_law.log_prob(tau.square()) + (2 * tau).log())
+        of_variance = td.InverseGamma(a, a * self.std**2, validate_args=False)
+        # The distribution is the variance's; log |d tau^2 / d tau| = log(2 tau) makes it a density of tau.
+        return -(of_variance.log_prob(tau.square()) + (2 * tau).log())
 
     def extra_repr(self) -> str:
-        """Show the law."""
+        """Show the distribution."""
         kind = "fixed" if self.rho is None else "trainable"
         hyper = "" if self.scale_prior is None else f", scale_prior={self.scale_prior}"
         return f"{self.family.name}, loc={self.loc:g}, std={self.std:g} ({kind}{hyper})"

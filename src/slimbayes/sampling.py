@@ -5,17 +5,14 @@ row = ((member * samples) + sample) * batch + example. A layer therefore needs o
 members to find each member's rows, whatever later code merges into the batch on the right.
 """
 
-from collections.abc import Iterator
-from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any
 
-import torch
 from torch import Generator, Tensor
 
 from slimbayes._checks import check_choice, check_count
 
-__all__ = ["NOISES", "Sampling", "generator_for"]
+__all__ = ["NOISES", "Sampling", "check_sampling"]
 
 NOISES = ("example", "shared", "independent")
 
@@ -49,47 +46,8 @@ class Sampling:
     called: set[str] | None = None
     in_model: bool = False
 
-    def groups(self, members: int, rows: int) -> int:
-        """Return how many different draws ``rows`` rows of a layer's input are to have."""
-        if self.noise == "shared":
-            return members * self.samples
-        return rows if self.rows is None else self.rows
-
-    @contextmanager
-    def during(
-        self,
-        samples: int,
-        noise: str,
-        rows: int,
-        generator: Generator | None,
-        held: dict[str, Tensor] | None,
-        called: set[str] | None = None,
-    ) -> Iterator[None]:
-        """Set the state for one forward pass and put it back, also when the pass fails."""
-        before = (self.samples, self.noise, self.rows, self.generator, self.held, self.drawn, self.called)
-        self.samples, self.noise, self.rows = samples, noise, rows
-        self.generator, self.held, self.drawn, self.called = generator, held, {}, called
-        try:
-            yield
-        finally:
-            self.samples, self.noise, self.rows, self.generator, self.held, self.drawn, self.called = before
-
 
 def check_sampling(samples: int, noise: str) -> None:
     """Raise unless ``samples`` and ``noise`` are what a forward pass takes."""
     check_count("samples", samples, 0, "Use 0 for each member at its location.")
     check_choice("noise", noise, NOISES)
-
-
-def generator_for(model: Any, generator: Generator | None) -> Generator | None:
-    """Return the generator to draw from on the model's device, made rank-local in distributed training.
-
-    Ranks that were seeded alike would otherwise give the same noise to different examples. The seed
-    comes from torch's global generator, so that ``torch.manual_seed`` still decides everything.
-    """
-    distributed = torch.distributed.is_available() and torch.distributed.is_initialized()
-    if generator is not None or not distributed or torch.compiler.is_compiling():
-        return generator
-    rank = torch.distributed.get_rank()
-    seed = int(torch.randint(2**62, ())) ^ (rank * 0x9E3779B97F4A7C15 % 2**62)
-    return Generator(model.device).manual_seed(seed)

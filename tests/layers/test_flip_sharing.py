@@ -8,7 +8,7 @@ from torch import nn
 
 import slimbayes as sb
 from slimbayes.families import StudentT
-from slimbayes.layers.factor import Factor, FactorOptions
+from slimbayes.layers.rank1 import Factor, FactorOptions
 from slimbayes.sampling import Sampling
 
 

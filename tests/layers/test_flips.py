@@ -12,7 +12,7 @@ from torch import nn
 
 import slimbayes as sb
 from slimbayes.layers import flips
-from slimbayes.layers.factor import Factor, FactorOptions
+from slimbayes.layers.rank1 import Factor, FactorOptions
 from slimbayes.sampling import Sampling
 
 PASSES = 1500

@@ -1,5 +1,7 @@
 """Gaussian attention equals plain torch attention with the weights of each row, one row at a time."""
 
+from contextlib import contextmanager
+
 import pytest
 import torch
 from torch import nn
@@ -16,6 +18,17 @@ BUILDS = {
     "no_bias": {"bias": False, "batch_first": True},
     "extra_keys": {"add_bias_kv": True, "add_zero_attn": True},
 }
+
+
+@contextmanager
+def during(sampling, **state):
+    """Set the state of a forward pass for a layer on its own."""
+    before = dict(vars(sampling))
+    vars(sampling).update(state)
+    try:
+        yield
+    finally:
+        vars(sampling).update(before)
 
 
 def inputs(layer, dtype=torch.float64):
@@ -37,7 +50,7 @@ def effective(law, drawn, row, draws):
 def test_flipout_answers_each_row_with_one_weight(kwargs, draws, k):
     layer = GaussianMultiheadAttention(EMBED, HEADS, **kwargs, k=k, estimator="flipout", init_std=0.3).double()
     x = inputs(layer)
-    with layer.sampling.during(draws, "example", ROWS, None, None):
+    with during(layer.sampling, samples=draws, noise="example", rows=ROWS, drawn={}):
         output, _ = layer(*x, need_weights=False)
         drawn = dict(layer.sampling.drawn)
     plain = nn.MultiheadAttention(EMBED, HEADS, **kwargs).double()
@@ -67,7 +80,7 @@ def test_held_weights_equal_plain_attention_for_each_draw(kwargs):
     laws += [] if layer.out_proj.bias is None else [layer.out_proj.bias_posterior]
     held = {law.name: law.hold(1, 2, None) for law in laws}
     x = inputs(layer)
-    with layer.sampling.during(2, "shared", ROWS, None, held):
+    with during(layer.sampling, samples=2, noise="shared", rows=ROWS, held=held, drawn={}):
         output, _ = layer(*x)
     plain = nn.MultiheadAttention(EMBED, HEADS, **kwargs).double()
     for draw in range(2):

@@ -8,7 +8,7 @@ from torch import Tensor
 
 from slimbayes.analysis.figures import new_axes
 from slimbayes.analysis.matrices import chosen_layer
-from slimbayes.layers.factor import Factor
+from slimbayes.layers.rank1 import Factor
 from slimbayes.model import BayesianModel, unwrapped
 
 __all__ = ["FactorSummary", "factor_summary", "member_distance", "plot_factors", "plot_member_distance"]

@@ -9,8 +9,8 @@ from torch import Tensor
 
 from slimbayes._checks import check_count
 from slimbayes.analysis.matrices import layer_name, posterior_parts
-from slimbayes.layers.factor import Factor
 from slimbayes.layers.gaussian import GaussianWeight
+from slimbayes.layers.rank1 import Factor
 from slimbayes.layers.scale import in_full_precision
 from slimbayes.model import BayesianModel
 

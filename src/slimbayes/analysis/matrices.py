@@ -6,8 +6,8 @@ import numpy as np
 from torch import Tensor
 
 from slimbayes._checks import check_choice
-from slimbayes.layers.factor import Factor
 from slimbayes.layers.gaussian import GaussianWeight
+from slimbayes.layers.rank1 import Factor
 from slimbayes.model import BayesianModel, unwrapped
 
 __all__ = ["PosteriorMatrices", "posterior_matrices"]

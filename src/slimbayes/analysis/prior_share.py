@@ -8,8 +8,8 @@ from torch import Tensor
 
 from slimbayes.analysis.matrices import as_matrix, layer_name, posterior_parts
 from slimbayes.families import LogNormal, Normal
-from slimbayes.layers.factor import Factor
 from slimbayes.layers.gaussian import GaussianWeight
+from slimbayes.layers.rank1 import Factor
 from slimbayes.model import BayesianModel
 
 __all__ = ["PriorShare", "prior_share"]

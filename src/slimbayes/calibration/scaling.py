@@ -5,9 +5,9 @@ from dataclasses import replace
 import torch
 from torch import Tensor
 
+from slimbayes.families import SCALE_EPSILON
 from slimbayes.likelihoods import Bernoulli, Categorical, Gaussian
 from slimbayes.prediction import Prediction
-from slimbayes.priors import SCALE_EPSILON
 
 __all__ = ["pooled", "scaled"]
 

@@ -9,9 +9,9 @@ from torch import Generator, Tensor, nn
 
 from slimbayes.ensembles.covariance_root import CovarianceRoot
 from slimbayes.families import Normal
-from slimbayes.layers.base import BayesianLayer, Pick, Stochastic, along_rows, become_plain
+from slimbayes.layers.base import BayesianLayer, Pick, Stochastic, along_rows, become_plain, draw_groups
 from slimbayes.layers.gaussian_layer import deal_rows
-from slimbayes.layers.ops import linear_by_group
+from slimbayes.layers.linear import linear_by_group
 from slimbayes.layers.scale import in_full_precision
 from slimbayes.sampling import Sampling
 
@@ -130,7 +130,7 @@ class DenseNormalLinear(BayesianLayer, nn.Linear):
             return F.linear(input, self.weight, self.bias)
         axis = self.rows_axis(input)
         rows = self.rows_of(input, axis)
-        weights, biases = self._parts(self.posterior.values(sampling.groups(1, rows)))
+        weights, biases = self._parts(self.posterior.values(draw_groups(sampling, 1, rows)))
         deal_rows(self, rows, weights.shape[0])
         y = linear_by_group(input, weights, axis)
         return y if biases is None else along_rows(y, biases, axis, -1, True, self.label)

@@ -9,7 +9,7 @@ from torch import Generator, Tensor
 from slimbayes.ensembles.kept import Keeps, pick
 from slimbayes.ensembles.weight_law import read_count
 from slimbayes.layers.base import Collects
-from slimbayes.layers.factor import Factor, FactorOptions
+from slimbayes.layers.rank1 import Factor, FactorOptions
 
 __all__ = ["KeptFactor", "KeptOptions"]
 

@@ -7,10 +7,9 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from slimbayes.layers.base import Pick, along_rows, become_plain, member_bias, plain_base
-from slimbayes.layers.factor import FactorOptions
 from slimbayes.layers.linear import Rank1Linear
 from slimbayes.layers.multihead import Attention
-from slimbayes.layers.rank1 import draws_of, fold_kernel, perturb
+from slimbayes.layers.rank1 import FactorOptions, draws_of, fold_kernel, perturb
 
 __all__ = ["Rank1MultiheadAttention"]
 

@@ -190,6 +190,13 @@ class BayesianLayer:
         return axis
 
 
+def draw_groups(sampling: Sampling, members: int, rows: int) -> int:
+    """Return how many different draws ``rows`` rows of a layer's input are to have."""
+    if sampling.noise == "shared":
+        return members * sampling.samples
+    return rows if sampling.rows is None else sampling.rows
+
+
 def along_rows(
     x: Tensor, values: Any, axis: int, channel_dim: int, additive: bool, layer: str = "", bias: Tensor | None = None
 ) -> Tensor:

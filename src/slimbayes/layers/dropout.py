@@ -9,8 +9,7 @@ from torch import Generator, Tensor, nn
 
 from slimbayes._checks import check_choice, check_number
 from slimbayes.layers.dropout_mask import ElementMask, kept
-from slimbayes.layers.factor import FactorOptions
-from slimbayes.layers.row_factor import RowFactor
+from slimbayes.layers.rank1 import FactorOptions, RowFactor
 from slimbayes.sampling import Sampling
 
 __all__ = ["UNITS", "DropoutFactor", "DropoutOptions"]

@@ -8,7 +8,7 @@ from torch import Tensor, nn
 
 from slimbayes._checks import check_count
 from slimbayes.families import Normal
-from slimbayes.layers.base import BayesianLayer, Pick, become_plain, plain_base
+from slimbayes.layers.base import BayesianLayer, Pick, become_plain, draw_groups, plain_base
 from slimbayes.layers.gaussian import GaussianOptions, GaussianWeight, posterior_of, random_signs
 
 __all__ = ["GaussianEmbedding"]
@@ -76,7 +76,7 @@ class GaussianEmbedding(BayesianLayer, nn.Embedding):
         if posterior.held is not None or sampling.noise == "shared" or self.estimator == "reparameterization":
             found = self._from_tables(tokens, posterior.values(draws))
         else:
-            grouped = self._grouped(tokens, sampling.groups(self.members, rows))
+            grouped = self._grouped(tokens, draw_groups(sampling, self.members, rows))
             make = self._flipout if posterior.tied else self._entries
             found = self._look_up(grouped, self.weight) + make(grouped, draws)
             found = found.view(*tokens.shape, self.embedding_dim)

@@ -6,8 +6,8 @@ from typing import Any
 from torch import Tensor
 
 from slimbayes.layers.gaussian import GaussianOptions
-from slimbayes.layers.gaussian_affine import GaussianLinear
 from slimbayes.layers.gaussian_kernels import GaussianKernels
+from slimbayes.layers.linear import GaussianLinear
 from slimbayes.layers.multihead import Attention
 
 __all__ = ["GaussianMultiheadAttention"]

@@ -7,10 +7,10 @@ from typing import Any
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from slimbayes.layers.base import BayesianLayer, Pick, along_rows, become_plain, plain_base
+from slimbayes.layers.base import BayesianLayer, Pick, along_rows, become_plain, draw_groups, plain_base
 from slimbayes.layers.gaussian import GaussianOptions, GaussianWeight, posterior_of, random_signs, start_means
 from slimbayes.layers.gaussian_layer import deal_rows
-from slimbayes.layers.ops import linear_by_group
+from slimbayes.layers.linear import linear_by_group
 
 __all__ = ["DenseMap", "GaussianKernels"]
 
@@ -101,7 +101,7 @@ class GaussianKernels(BayesianLayer, nn.Module):
     def _flipout_map(self, weight: str, bias: str | None, rows: int, part: slice, bias_part: slice) -> DenseMap:
         law, generator, mean = self.law(weight), self.sampling.generator, getattr(self, weight)
         assert law is not None
-        draws, groups = self.draws(), self.sampling.groups(1, rows)
+        draws, groups = self.draws(), draw_groups(self.sampling, 1, rows)
         delta = law.remember("delta", lambda: law.perturbation(draws, generator))[:, part]
         deal_rows(self, rows, delta.shape[0])
         s = law.remember("s", lambda: random_signs((groups, mean.shape[1]), mean, generator))

@@ -5,7 +5,7 @@ from typing import Any
 
 from torch import Tensor, nn
 
-from slimbayes.layers.base import BayesianLayer, Pick, along_rows, become_plain, plain_base
+from slimbayes.layers.base import BayesianLayer, Pick, along_rows, become_plain, draw_groups, plain_base
 from slimbayes.layers.gaussian import GaussianOptions, GaussianWeight, posterior_of, random_signs, start_means
 
 __all__ = ["Gaussian", "deal_rows"]
@@ -85,7 +85,7 @@ class Gaussian(BayesianLayer, nn.Module):
         draws = 1 if self.sample_per == "batch" else sampling.samples
         if held or sampling.noise == "shared" or self.estimator == "reparameterization":
             return self._reparameterized(input, draws, axis, *args)
-        groups = sampling.groups(1, rows)
+        groups = draw_groups(sampling, 1, rows)
         shared = any(law is not None and law.tied for law in (self.weight_posterior, self.bias_posterior))
         once = not shared and self._meets_rows_once(input, groups)
         local = self.estimator == "local" and once

@@ -1,13 +1,55 @@
-"""The rank-1 linear layer."""
+"""Dense layers: torch's linear map, with rank-1 factors or with Gaussian weights."""
 
 from typing import Any
 
+import torch.nn.functional as F
 from torch import Tensor, nn
 
-from slimbayes.layers.ops import LinearOp
+from slimbayes.families import Normal
+from slimbayes.layers.base import fused
+from slimbayes.layers.gaussian_layer import Gaussian
+from slimbayes.layers.local import local_linear
 from slimbayes.layers.rank1 import Rank1
 
-__all__ = ["Rank1Linear"]
+__all__ = ["GaussianLinear", "LinearOp", "Rank1Linear", "linear_by_group"]
+
+
+def linear_by_group(x: Tensor, weights: Tensor, axis: int) -> Tensor:
+    """Apply ``(groups, out, in)`` weights, each to its group of consecutive rows on ``axis`` of ``(*, in)``.
+
+    Example:
+        >>> import torch
+        >>> weights = torch.stack([torch.eye(2), 3 * torch.eye(2)])
+        >>> linear_by_group(torch.ones(4, 2), weights, 0)[:, 0]
+        tensor([1., 1., 3., 3.])
+    """
+    if weights.shape[0] == 1:
+        return F.linear(x, weights[0])
+    rows = x.movedim(axis, 0)
+    y = rows.reshape(weights.shape[0], -1, x.shape[-1]) @ weights.transpose(1, 2)
+    return y.view(*rows.shape[:-1], weights.shape[1]).movedim(0, axis)
+
+
+class LinearOp:
+    """``nn.Linear`` without its bias."""
+
+    channel_dim = -1
+    #: Axis of the output channels in the weight.
+    output_dim = 0
+    in_features: int
+    out_features: int
+
+    def sizes(self) -> tuple[int, int]:
+        """Return the numbers of input and output channels."""
+        return self.in_features, self.out_features
+
+    def apply_weight(self, x: Tensor, weight: Tensor) -> Tensor:
+        """Apply the map with one weight for all rows."""
+        return F.linear(x, weight)
+
+    def apply_weights(self, x: Tensor, weights: Tensor, axis: int) -> Tensor:
+        """Apply ``(groups, out, in)`` weights, each to its group of consecutive rows on ``axis``."""
+        return linear_by_group(x, weights, axis)
 
 
 class Rank1Linear(LinearOp, Rank1, nn.Linear):
@@ -36,3 +78,32 @@ class Rank1Linear(LinearOp, Rank1, nn.Linear):
 
     def constant_response(self, value: Tensor) -> Tensor:  # noqa: D102
         return self.weight @ value
+
+
+class GaussianLinear(LinearOp, Gaussian, nn.Linear):
+    """``nn.Linear`` whose weights are Gaussian.
+
+    Args:
+        *args: The arguments of ``nn.Linear``.
+        **kwargs: Those, and the fields of ``GaussianOptions``.
+
+    Shape:
+        - Input: ``(rows, *, in_features)``. Output: ``(rows, *, out_features)``.
+
+    Example:
+        >>> import torch
+        >>> layer = GaussianLinear(5, 7, k=2, estimator="local")
+        >>> layer(torch.randn(4, 5)).shape, layer.weight_posterior.scale.shape
+        (torch.Size([4, 7]), torch.Size([7, 5]))
+    """
+
+    def _meets_rows_once(self, x: Tensor, groups: int) -> bool:
+        return x.dim() == 2 and x.shape[0] == groups
+
+    def _local(self, x: Tensor) -> Tensor:
+        rows, sampling = x.shape[0], self.sampling
+        noise = fused("noise_for_rows", rows, self.out_features, self.weight, sampling)
+        if noise is None:
+            noise = Normal().noise((rows, self.out_features), self.weight, sampling.generator)
+        bias_log = None if self.bias_posterior is None else self.bias_posterior.spread.logs()[0]
+        return local_linear(x, self.weight, self.bias, noise, bias_log, *self.weight_posterior.spread.logs())

@@ -9,10 +9,8 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from slimbayes.layers.base import Pick, become_plain, member_bias, plain_base
-from slimbayes.layers.factor import FactorOptions
-from slimbayes.layers.rank1 import fold_kernel
+from slimbayes.layers.rank1 import FactorOptions, RowFactor, fold_kernel
 from slimbayes.layers.recurrence import GRUStep, Kernel, LSTMStep, Recurrence, RNNStep
-from slimbayes.layers.row_factor import RowFactor
 
 __all__ = ["Rank1GRU", "Rank1LSTM", "Rank1RNN"]
 

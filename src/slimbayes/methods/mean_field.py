@@ -7,7 +7,7 @@ from typing import Any
 from torch import nn
 
 from slimbayes.conversion import Selector, checked_selector, convert, matches, register_converter
-from slimbayes.layers import embedding, gaussian_affine, gaussian_attention, gaussian_recurrent
+from slimbayes.layers import conv, embedding, gaussian_attention, gaussian_recurrent, linear
 from slimbayes.layers.base import BayesianLayer
 from slimbayes.layers.gaussian import GaussianOptions
 from slimbayes.model import BayesianModel
@@ -157,13 +157,13 @@ def _adopt(cls: type[BayesianLayer]) -> Any:
 
 
 for plain, gaussian in {
-    nn.Linear: gaussian_affine.GaussianLinear,
-    nn.Conv1d: gaussian_affine.GaussianConv1d,
-    nn.Conv2d: gaussian_affine.GaussianConv2d,
-    nn.Conv3d: gaussian_affine.GaussianConv3d,
-    nn.ConvTranspose1d: gaussian_affine.GaussianConvTranspose1d,
-    nn.ConvTranspose2d: gaussian_affine.GaussianConvTranspose2d,
-    nn.ConvTranspose3d: gaussian_affine.GaussianConvTranspose3d,
+    nn.Linear: linear.GaussianLinear,
+    nn.Conv1d: conv.GaussianConv1d,
+    nn.Conv2d: conv.GaussianConv2d,
+    nn.Conv3d: conv.GaussianConv3d,
+    nn.ConvTranspose1d: conv.GaussianConvTranspose1d,
+    nn.ConvTranspose2d: conv.GaussianConvTranspose2d,
+    nn.ConvTranspose3d: conv.GaussianConvTranspose3d,
     nn.LSTM: gaussian_recurrent.GaussianLSTM,
     nn.GRU: gaussian_recurrent.GaussianGRU,
     nn.RNN: gaussian_recurrent.GaussianRNN,

@@ -11,9 +11,9 @@ from slimbayes.families import Family
 from slimbayes.layers import attention, conv, linear, recurrent
 from slimbayes.layers.base import BayesianLayer
 from slimbayes.layers.embedding import GaussianEmbedding
-from slimbayes.layers.factor import FactorOptions
 from slimbayes.layers.gaussian import GaussianOptions
 from slimbayes.layers.norm import NORMS, MemberNorm
+from slimbayes.layers.rank1 import FactorOptions
 from slimbayes.model import BayesianModel
 
 __all__ = ["Rank1Settings", "rank1"]
