@@ -3,12 +3,12 @@ PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
 # Compiled when slimbayes is installed, so that a change of them means to install it again.
-KERNELS := hatch_build.py $(wildcard src/slimbayes/native/*.c src/slimbayes/native/*.inc)
+KERNELS := hatch_build.py $(foreach folder,native _fast/native,$(wildcard src/slimbayes/$(folder)/*.c src/slimbayes/$(folder)/*.inc))
 PIP := $(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt
 # torch's threads fight over the cores as soon as anything else runs, so each process uses one.
 export OMP_NUM_THREADS ?= 1
 
-.PHONY: demo test slow lint types peers results clean
+.PHONY: demo test slow lint types api dist hooks peers results clean
 
 demo: $(VENV)/for-use
 	$(BIN)/slimbayes demo
@@ -25,6 +25,18 @@ lint: $(VENV)/for-development
 
 types: $(VENV)/for-development
 	$(BIN)/mypy
+
+# docs/api.md, the list of public modules and names.
+api: $(VENV)/for-development
+	$(BIN)/python docs/make_api.py
+
+# Wheels and sdist in dist/, each installed in an empty environment and tried with the README's hello world.
+dist:
+	$(PYTHON) tools/check_wheel.py
+
+# Ruff and mypy before every commit.
+hooks: $(VENV)/for-development
+	$(BIN)/pre-commit install
 
 # Every table, figure and page of docs/results from the stored runs; `slimbayes reproduce` makes the runs.
 results: $(VENV)/for-development

@@ -11,11 +11,9 @@ from typing import Any
 
 import torch
 
-__all__ = ["SOURCES", "addresses", "has_products", "integers", "kernel", "named_in_profiles", "source_hash", "status"]
+__all__ = ["addresses", "has_products", "integers", "kernel", "named_in_profiles", "source_hash", "status"]
 
 FOLDER = Path(__file__).parent
-#: What the library is compiled from.
-SOURCES = ("kernels.c", "passes.inc", "laws.inc", "tied.inc", "products.inc", "convolutions.inc")
 #: Set to 1, this leaves the library alone; set to "products", its products of matrices and convolutions.
 SWITCH = "SLIMBAYES_NO_NATIVE"
 
@@ -44,7 +42,8 @@ TYPES = {torch.float32: "float", torch.float64: "double"}
 
 def source_hash() -> str:
     """Return a hash of the sources, which a library tells of those that it was compiled from."""
-    return hashlib.sha256(b"".join((FOLDER / name).read_bytes() for name in SOURCES)).hexdigest()[:16]
+    sources = sorted([*FOLDER.glob("*.c"), *FOLDER.glob("*.inc")])  # as in hatch_build.py
+    return hashlib.sha256(b"".join(path.read_bytes() for path in sources)).hexdigest()[:16]
 
 
 @lru_cache(1)
