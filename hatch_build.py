@@ -1,4 +1,4 @@
-"""Compiles the C kernels when slimbayes is built; without a compiler, or with SLIMBAYES_PURE=1, the wheel is pure Python."""
+"""Compiles the C kernels when slimbayes is built; without a compiler, or with SLIMBAYES_PURE=1, the wheel is pure."""
 
 import hashlib
 import os
@@ -19,7 +19,7 @@ FLAGS = "-std=gnu11 -O3 -fPIC -shared -fno-math-errno -fno-trapping-math -fopenm
 
 
 def source_hash(folder: Path) -> str:
-    """Return a hash of the C sources, in the order of their names; slimbayes computes the same before it loads the library."""
+    """Return a hash of the C sources in the order of their names; slimbayes computes the same when it is used."""
     sources = sorted([*folder.glob("*.c"), *folder.glob("*.inc")])
     return hashlib.sha256(b"".join(path.read_bytes() for path in sources)).hexdigest()[:16]
 
@@ -28,7 +28,7 @@ class KernelBuild(BuildHookInterface):
     """Puts a shared library beside its sources and names the wheel's platform."""
 
     def initialize(self, version: str, build_data: dict[str, Any]) -> None:
-        """Compile, and tag the wheel ``py3-none-PLATFORM``: the library is called through ctypes and fits any Python."""
+        """Compile, and tag the wheel ``py3-none-PLATFORM``: a library called through ctypes fits any Python."""
         folder = next((Path(self.root) / name for name in FOLDERS if (Path(self.root) / name).is_dir()), None)
         if folder is None:
             return

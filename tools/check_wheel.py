@@ -1,8 +1,8 @@
 """Build the wheels and the sdist, and try the wheels in empty environments: ``make dist``.
 
 Every wheel is installed with its core dependencies only, and the README's hello world is run. torch comes from
-constraints.txt, because any other version may fetch gigabytes of CUDA libraries. With ``--no-torch`` nothing but slimbayes is installed: the
-check is then that it imports, compiles on this Python, and that its kernels can be loaded.
+constraints.txt, because any other version may fetch gigabytes of CUDA libraries. With ``--no-torch`` nothing but
+slimbayes is installed: the check is then that it imports, compiles on this Python, and that its kernels can be loaded.
 
     python tools/check_wheel.py                                    # this Python
     python tools/check_wheel.py python3.12 python3.13 --no-torch   # others
