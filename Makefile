@@ -36,6 +36,7 @@ dist:
 
 # Ruff and mypy before every commit.
 hooks: $(VENV)/for-development
+	$(PIP) pre-commit
 	$(BIN)/pre-commit install
 
 # Every table, figure and page of docs/results from the stored runs; `slimbayes reproduce` makes the runs.
