@@ -8,7 +8,7 @@ PIP := $(BIN)/python -m pip install --quiet --disable-pip-version-check -c const
 # torch's threads fight over the cores as soon as anything else runs, so each process uses one.
 export OMP_NUM_THREADS ?= 1
 
-.PHONY: demo test slow lint types bench peers reproduce results clean
+.PHONY: demo test slow lint types api dist hooks bench peers reproduce results clean
 
 demo: $(VENV)/for-use
 	$(BIN)/slimbayes demo
@@ -25,6 +25,19 @@ lint: $(VENV)/for-development
 
 types: $(VENV)/for-development
 	$(BIN)/mypy
+
+# docs/api.md, the list of public modules and names.
+api: $(VENV)/for-development
+	$(BIN)/python docs/make_api.py
+
+# Wheels and sdist in dist/, each installed in an empty environment and tried with the README's hello world.
+dist:
+	$(PYTHON) tools/check_wheel.py
+
+# Ruff and mypy before every commit.
+hooks: $(VENV)/for-development
+	$(PIP) pre-commit
+	$(BIN)/pre-commit install
 
 # What every method costs, as a ratio to the plain network: ten minutes in which nothing else should run.
 bench: $(VENV)/for-development

@@ -1,4 +1,4 @@
-"""The README is true: its code runs, its table is that of the stored results."""
+"""The README and the pages of docs are true: their code runs, the demo's table is that of the stored results."""
 
 import json
 import re
@@ -15,7 +15,8 @@ from slimbayes.training.parsing import load_config, read_yaml
 
 ROOT = Path(__file__).parent.parent
 README = (ROOT / "README.md").read_text()
-PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md"))]
+DEMO = (ROOT / "docs" / "demo.md").read_text()
+PAGES = [ROOT / "README.md", ROOT / "CONTRIBUTING.md", *sorted((ROOT / "docs").glob("*.md"))]
 
 
 def blocks(page):
@@ -28,7 +29,7 @@ def test_code_blocks_run_in_order(page, tmp_path, monkeypatch):
     namespace: dict[str, object] = {}
     for block in blocks(page):
         exec(compile(block, page.name, "exec"), namespace)
-    if page.name == "README.md":
+    if page.name == "adapters.md":
         assert (tmp_path / "adapted" / "model.safetensors").stat().st_size < 50_000
 
 
@@ -52,7 +53,15 @@ def test_the_demo_table_is_that_of_the_stored_run():
     assert results["commit"]
     assert results["hardware"]["processor"]
     assert results["settings"]["seeds"] >= 3
-    assert table(results, markdown=True) in README
+    assert table(results, markdown=True) in DEMO
+
+
+def test_the_readme_is_short_and_every_page_is_in_the_index():
+    assert len(README.splitlines()) <= 120
+    index = (ROOT / "docs" / "index.md").read_text()
+    assert not [
+        page.name for page in PAGES if f"{page.name})" not in index and page.name not in ("README.md", "index.md")
+    ]
 
 
 def test_exactly_two_commands():

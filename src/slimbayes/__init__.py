@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 
 from slimbayes._lazy import lazily
 
-__version__ = "0.1.0.dev0"
+__version__ = "0.1.0"
 
 if TYPE_CHECKING:
     from slimbayes import analysis as analysis

@@ -2,9 +2,11 @@
 
 import os
 import sys
+from typing import Annotated
 
 import typer
 
+from slimbayes import __version__
 from slimbayes.cli.data import data_app
 from slimbayes.cli.demo import demo
 from slimbayes.cli.ensemble import ensemble
@@ -18,8 +20,18 @@ __all__ = ["app"]
 app = typer.Typer(name="slimbayes", no_args_is_help=True, pretty_exceptions_enable=False)
 
 
+def _print_version(wanted: bool) -> None:
+    if wanted:
+        typer.echo(f"slimbayes {__version__}")
+        raise typer.Exit
+
+
 @app.callback()
-def _commands() -> None:
+def _commands(
+    version: Annotated[
+        bool, typer.Option("--version", callback=_print_version, is_eager=True, help="Print the version.")
+    ] = False,
+) -> None:
     """Bayesian neural nets at the price of one network.
 
     Start with: slimbayes demo
