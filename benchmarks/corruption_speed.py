@@ -11,7 +11,7 @@ import torch
 
 from slimbayes._files import write_json
 from slimbayes._provenance import provenance
-from slimbayes.corruptions import COMMON, EXTRA, corrupt
+from slimbayes.shifts.corruptions import COMMON, EXTRA, corrupt
 
 IMAGES, ROUNDS = 500, 3
 

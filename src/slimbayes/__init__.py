@@ -15,7 +15,6 @@ __version__ = "0.1.0"
 if TYPE_CHECKING:
     from slimbayes import analysis as analysis
     from slimbayes import calibration as calibration
-    from slimbayes import corruptions as corruptions
     from slimbayes import data as data
     from slimbayes import evaluation as evaluation
     from slimbayes import families as families
@@ -56,15 +55,15 @@ if TYPE_CHECKING:
     from slimbayes.pretrained import load as load
     from slimbayes.schedules import linear_annealing as linear_annealing
     from slimbayes.schedules import stepwise_annealing as stepwise_annealing
+    from slimbayes.shifts import corruptions as corruptions
     from slimbayes.summary import count_parameters as count_parameters
 
 #: Where each public name is. They are imported when they are first used, so that the command line need not wait
 #: for torch before it can print its help. A test holds this against the list above.
 _PLACES = {
-    **dict.fromkeys(
-        ("analysis", "calibration", "corruptions", "data", "evaluation", "families", "layers", "mcmc", "metrics"), ""
-    ),
+    **dict.fromkeys(("analysis", "calibration", "data", "evaluation", "families", "layers", "mcmc", "metrics"), ""),
     **dict.fromkeys(("nets", "report", "shifts", "training"), ""),
+    "corruptions": "shifts",
     **dict.fromkeys(
         ("ConformalClassifier", "ConformalRegressor", "TemperatureScaling", "calibration_split", "load_calibration"),
         "calibration",

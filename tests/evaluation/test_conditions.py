@@ -5,8 +5,6 @@ import pytest
 import torch
 from PIL import Image
 
-from slimbayes.corruptions import COMMON, EXTRA, corrupt
-from slimbayes.corruptions import frost as frost_module
 from slimbayes.data.dataset import DataSet, Examples, Task
 from slimbayes.data.digits import corrupt as corrupt_digits
 from slimbayes.data.digits import load_digits
@@ -15,6 +13,8 @@ from slimbayes.data.images import Images
 from slimbayes.data.registry import load_data
 from slimbayes.evaluation.conditions import conditions, corruption_source
 from slimbayes.shifts import CONSTANTS, shifts_for
+from slimbayes.shifts.corruptions import COMMON, EXTRA, corrupt
+from slimbayes.shifts.corruptions import weather as frost_module
 
 CLASSES = tuple("abcdefghij")
 

@@ -10,7 +10,6 @@ import torch
 from torch import Tensor
 
 from slimbayes._checks import check_choice, check_count
-from slimbayes.corruptions import COMMON, EXTRA, corrupt
 from slimbayes.data import digits
 from slimbayes.data.dataset import Batch, DataSet, ExampleSource
 from slimbayes.data.folders import data_folder
@@ -18,6 +17,7 @@ from slimbayes.data.preparation import Preparation
 from slimbayes.evaluation.official_corruptions import OfficialFiles, official_files
 from slimbayes.shifts.base import Inputs, Shift, check_severity
 from slimbayes.shifts.choose import shifts_for
+from slimbayes.shifts.corruptions import COMMON, EXTRA, corrupt
 
 __all__ = ["Change", "Condition", "conditions", "corruption_source", "evaluated_part"]
 

@@ -1,5 +1,9 @@
-"""Shifts of tables, series, records and texts: what corruptions are to images; see ``shifts_for``."""
+"""How data may change after training: corruptions of images, and shifts of tables, series, records and texts.
 
+``slimbayes.shifts.corruptions`` is also ``slimbayes.corruptions``. ``shifts_for`` gives the shifts that fit a data set.
+"""
+
+from slimbayes.shifts import corruptions as corruptions
 from slimbayes.shifts.base import CONSTANTS as CONSTANTS
 from slimbayes.shifts.base import Shift as Shift
 from slimbayes.shifts.choose import shifts_for as shifts_for

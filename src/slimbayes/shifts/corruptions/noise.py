@@ -3,8 +3,7 @@
 import numpy as np
 from numpy.typing import NDArray
 
-from slimbayes.corruptions.base import Corruption, Draws, Images
-from slimbayes.corruptions.pixels import unit_interval, whole_levels
+from slimbayes.shifts.corruptions.ops import Corruption, Draws, Images, unit_interval, whole_levels
 
 __all__ = ["GAUSSIAN_NOISE", "IMPULSE_NOISE", "SHOT_NOISE", "SPECKLE_NOISE"]
 

@@ -1,8 +1,7 @@
 import numpy as np
 import pytest
 
-from slimbayes.corruptions.chamfer import chamfer_distance
-from slimbayes.corruptions.edges import canny_edges
+from slimbayes.shifts.corruptions.weather import canny_edges, chamfer_distance
 
 
 def cost(down: np.ndarray, right: np.ndarray) -> np.ndarray:

@@ -9,15 +9,16 @@ import torch
 from PIL import Image
 
 from golden import SEVERITIES, assert_alike, differences, golden, replayed
-from slimbayes.corruptions import frost
-from slimbayes.corruptions.colour import BRIGHTNESS, CONTRAST, SATURATE
-from slimbayes.corruptions.elastic import ELASTIC_TRANSFORM
-from slimbayes.corruptions.fog import FOG
-from slimbayes.corruptions.frost import FROST, frost_photograph
-from slimbayes.corruptions.jpeg import JPEG_COMPRESSION
-from slimbayes.corruptions.pixelate import PIXELATE
-from slimbayes.corruptions.snow import SNOW
-from slimbayes.corruptions.spatter import SPATTER
+from slimbayes.shifts.corruptions import weather
+from slimbayes.shifts.corruptions.digital import (
+    BRIGHTNESS,
+    CONTRAST,
+    ELASTIC_TRANSFORM,
+    JPEG_COMPRESSION,
+    PIXELATE,
+    SATURATE,
+)
+from slimbayes.shifts.corruptions.weather import FOG, FROST, SNOW, SPATTER, frost_photograph
 
 EQUAL = [FOG, BRIGHTNESS, CONTRAST, SATURATE, ELASTIC_TRANSFORM, PIXELATE]
 NEARLY_EQUAL = [SNOW, SPATTER]
@@ -137,8 +138,8 @@ def test_frost_draws_each_photograph_and_place():
 
 def test_frost_without_the_photographs(monkeypatch):
     monkeypatch.setitem(sys.modules, "torch_uncertainty_assets.frost", None)
-    frost.frost_photograph.cache_clear()
-    frost._full_photograph.cache_clear()
+    weather.frost_photograph.cache_clear()
+    weather._full_photograph.cache_clear()
     with pytest.raises(ImportError, match=r"pip install torch-uncertainty-assets .*slimbayes\[report\]"):
         FROST.draw(np.random.default_rng(0), np.zeros((32, 32, 3), np.uint8), FROST.constants[32][0])
 

@@ -12,7 +12,7 @@ import torch
 
 import slimbayes as sb
 from golden import ORDER, golden
-from slimbayes.corruptions import COMMON, CORRUPTIONS, EXTRA, corrupt
+from slimbayes.shifts.corruptions import COMMON, CORRUPTIONS, EXTRA, corrupt
 
 RANDOM = [name for name, one in CORRUPTIONS.items() if one.draw is not None]
 FIXED = [name for name, one in CORRUPTIONS.items() if one.draw is None]
@@ -201,7 +201,7 @@ def test_large_numbers_are_told_apart():
 @pytest.mark.slow
 def test_another_process_makes_the_same():
     code = (
-        "import torch, hashlib; from slimbayes.corruptions import CORRUPTIONS, corrupt\n"
+        "import torch, hashlib; from slimbayes.shifts.corruptions import CORRUPTIONS, corrupt\n"
         "images = torch.arange(768).remainder(256).to(torch.uint8).view(1, 3, 16, 16)\n"
         "print([hashlib.md5(corrupt(images, name, 4, seed=2).numpy()).hexdigest() for name in CORRUPTIONS])"
     )

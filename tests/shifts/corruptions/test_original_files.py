@@ -7,9 +7,9 @@ import numpy as np
 import pytest
 
 from golden import SEVERITIES, assert_alike, replayed
-from slimbayes.corruptions import CORRUPTIONS
+from slimbayes.shifts.corruptions import CORRUPTIONS
 
-FOLDER = Path(__file__).parents[3] / "shared" / "golden"
+FOLDER = Path(__file__).parents[4] / "shared" / "golden"
 #: The share of values that may be one grey level apart.
 SHARES = dict.fromkeys(("defocus_blur", "glass_blur", "gaussian_blur", "snow", "spatter"), 0.006)
 #: Another codec, and photographs that were compressed again: the mean difference in grey levels.

@@ -5,15 +5,16 @@ import pytest
 from scipy import ndimage
 
 from golden import SEVERITIES, assert_alike, differences
-from slimbayes.corruptions.centre_zoom import centre_zoom
-from slimbayes.corruptions.disk_blur import DEFOCUS_BLUR, disk_kernel
-from slimbayes.corruptions.filters import border_index, gaussian_filter
-from slimbayes.corruptions.gaussian_blur import GAUSSIAN_BLUR
-from slimbayes.corruptions.glass import GLASS_BLUR
-from slimbayes.corruptions.line_blur import line_blur
-from slimbayes.corruptions.motion import MOTION_BLUR
-from slimbayes.corruptions.noise import GAUSSIAN_NOISE, IMPULSE_NOISE, SHOT_NOISE, SPECKLE_NOISE
-from slimbayes.corruptions.zoom import ZOOM_BLUR
+from slimbayes.shifts.corruptions.blur import (
+    DEFOCUS_BLUR,
+    GAUSSIAN_BLUR,
+    GLASS_BLUR,
+    MOTION_BLUR,
+    ZOOM_BLUR,
+    disk_kernel,
+)
+from slimbayes.shifts.corruptions.noise import GAUSSIAN_NOISE, IMPULSE_NOISE, SHOT_NOISE, SPECKLE_NOISE
+from slimbayes.shifts.corruptions.ops import border_index, centre_zoom, gaussian_filter, line_blur
 
 EQUAL = (GAUSSIAN_NOISE, SHOT_NOISE, IMPULSE_NOISE, SPECKLE_NOISE, MOTION_BLUR, ZOOM_BLUR)
 #: Sums that end within rounding of a whole grey level may be cut to the one below.

@@ -1,7 +1,8 @@
-"""Corrupting a batch of images: each image by random numbers of its own."""
+"""The corruptions by name, and corrupting a batch of images: each image by random numbers of its own."""
 
 import operator
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
+from types import MappingProxyType
 from typing import Any
 
 import numpy as np
@@ -10,13 +11,40 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from slimbayes._checks import check_choice, check_count
-from slimbayes.corruptions.base import Corruption, Images
-from slimbayes.corruptions.registry import CORRUPTIONS
+from slimbayes.shifts.corruptions.blur import DEFOCUS_BLUR, GAUSSIAN_BLUR, GLASS_BLUR, MOTION_BLUR, ZOOM_BLUR
+from slimbayes.shifts.corruptions.digital import (
+    BRIGHTNESS,
+    CONTRAST,
+    ELASTIC_TRANSFORM,
+    JPEG_COMPRESSION,
+    PIXELATE,
+    SATURATE,
+)
+from slimbayes.shifts.corruptions.noise import GAUSSIAN_NOISE, IMPULSE_NOISE, SHOT_NOISE, SPECKLE_NOISE
+from slimbayes.shifts.corruptions.ops import Corruption, Images
+from slimbayes.shifts.corruptions.weather import FOG, FROST, SNOW, SPATTER
 
-__all__ = ["corrupt"]
+__all__ = ["COMMON", "CORRUPTIONS", "EXTRA", "corrupt"]
+
+# In the order of the paper. A corruption's position here is part of its seed: new ones go to the end.
+_COMMON = (
+    *(GAUSSIAN_NOISE, SHOT_NOISE, IMPULSE_NOISE),
+    *(DEFOCUS_BLUR, GLASS_BLUR, MOTION_BLUR, ZOOM_BLUR),
+    *(SNOW, FROST, FOG, BRIGHTNESS),
+    *(CONTRAST, ELASTIC_TRANSFORM, PIXELATE, JPEG_COMPRESSION),
+)
+_EXTRA = (SPECKLE_NOISE, GAUSSIAN_BLUR, SPATTER, SATURATE)
+
+#: The names of the 15 corruptions that models are compared on.
+COMMON: tuple[str, ...] = tuple(corruption.name for corruption in _COMMON)
+#: The names of the 4 corruptions that are meant for choosing settings.
+EXTRA: tuple[str, ...] = tuple(corruption.name for corruption in _EXTRA)
+#: All of them.
+CORRUPTIONS: Mapping[str, Corruption] = MappingProxyType({one.name: one for one in (*_COMMON, *_EXTRA)})
+
 
 #: Corruptions that add colour or look at it. A grey image is given to them with three equal channels, and its result is
-#: turned back to grey by its luma. All others treat channels alike and are given the one channel.
+#: made grey again by its luma. All others treat every channel in the same way and are given the one channel.
 _OF_COLOURS = {"snow", "frost", "brightness", "spatter", "saturate"}
 
 #: The largest sides for which the constants of 32 and 64 are the nearest.
@@ -25,7 +53,7 @@ _LARGEST_SIDES = {32: 48, 64: 144}
 #: Values that are worked on at a time: few enough for a processor's cache.
 _BLOCK = 2**16
 
-#: NumPy takes the counter that a number is for a float above it.
+#: An image's number is part of the counter of its random numbers; NumPy turns larger integers into floats.
 _LARGEST_NUMBER = 2**63 - 1
 
 
@@ -78,10 +106,10 @@ def corrupt(
     key = np.random.SeedSequence((seed, list(CORRUPTIONS).index(name), severity)).generate_state(2, np.uint64)
     rows = _numbers(numbers, count)
     corrupted = torch.empty(images.shape, dtype=torch.uint8)
-    pixels, places = (one.permute(0, 2, 3, 1).numpy() for one in (images.cpu(), corrupted))
+    pixels, results = (one.permute(0, 2, 3, 1).numpy() for one in (images.cpu(), corrupted))
     step = max(1, _BLOCK // max(1, pixels[:1].size))
     for block in (slice(first, first + step) for first in range(0, count, step)):
-        places[block] = _corrupted(corruption, pixels[block], chosen, key, rows[block])
+        results[block] = _corrupted(corruption, pixels[block], chosen, key, rows[block])
     return corrupted.to(images.device)
 
 

@@ -1,7 +1,7 @@
 import numpy as np
 import pytest
 
-from slimbayes.corruptions.plasma import plasma, plasma_side
+from slimbayes.shifts.corruptions.weather import plasma, plasma_side
 
 
 def by_points(uniforms: list[float], side: int, decay: float) -> np.ndarray:

@@ -2,7 +2,7 @@ import colorsys
 
 import numpy as np
 
-from slimbayes.corruptions.hsv import hsv_of_rgb, rgb_of_hsv
+from slimbayes.shifts.corruptions.digital import hsv_of_rgb, rgb_of_hsv
 
 GRID = np.stack(np.meshgrid(*[np.array([0, 1, 100, 254, 255]) / 255] * 3), -1).reshape(-1, 3)
 
