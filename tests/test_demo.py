@@ -8,7 +8,6 @@ import pytest
 import torch
 from typer.testing import CliRunner
 
-from slimbayes import pretrained
 from slimbayes.cli.app import app
 from slimbayes.data.digits import CORRUPTIONS, corrupt, load_digits
 from slimbayes.demo import METHODS, comparison, run
@@ -16,6 +15,7 @@ from slimbayes.demo import choose as choosing
 from slimbayes.demo.contenders import available
 from slimbayes.demo.table import table
 from slimbayes.evaluation.settings import Settings
+from slimbayes.methods.registry import method_names
 
 ROOT = Path(__file__).parent.parent
 pytestmark = pytest.mark.xdist_group("demo")
@@ -124,7 +124,7 @@ def test_every_method_runs(method, monkeypatch):
 
 
 def test_methods_are_those_of_the_library_and_all_have_a_grid():
-    stored = set(pretrained.METHODS) - {"deterministic"} | {"plain", "rank1_cauchy", "sgmcmc_factors"}
+    stored = set(method_names()) - {"deterministic"} | {"plain", "rank1_cauchy", "sgmcmc_factors"}
     assert set(METHODS) == set(choosing.GRID) == stored
     for name in METHODS:
         assert name in CliRunner().invoke(app, ["demo", "--help"], env={"COLUMNS": "500"}).stdout

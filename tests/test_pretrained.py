@@ -16,6 +16,7 @@ import slimbayes as sb
 from slimbayes import pretrained
 from slimbayes.families import StudentT
 from slimbayes.likelihoods import Likelihood
+from slimbayes.methods.registry import method_names
 
 
 def mlp() -> nn.Module:
@@ -321,7 +322,7 @@ LOADS = {
     "unknown method": (
         lambda folder: edit(folder, method="rank9"),
         mlp,
-        ["'rank9'", str(sorted(pretrained.METHODS)), "Update"],
+        ["'rank9'", str(sorted(method_names())), "Update"],
     ),
     "unknown likelihood": (
         lambda folder: edit(folder, likelihood={"name": "beta"}),

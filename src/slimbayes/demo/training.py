@@ -7,6 +7,7 @@ from torch import Tensor
 from torch.optim import Optimizer
 
 import slimbayes as sb
+from slimbayes.methods.registry import get_method
 
 __all__ = ["DRAWS", "finish", "train"]
 
@@ -72,14 +73,14 @@ def finish(method: str, elbo: sb.ELBO, data: tuple[Tensor, Tensor], options: dic
 
 
 def _optimiser(model: sb.BayesianModel, num_data: int, lr: float, weight_decay: float, temperature: float) -> Optimizer:
-    if model.method == "sgmcmc":
+    if get_method(model.method).sampled:
         return sb.chain_sampler(model, num_data, lr=0.05, temperature=temperature)
     return torch.optim.AdamW(model.param_groups(weight_decay=weight_decay), lr=lr)
 
 
 def _let_the_base_rest(model: sb.BayesianModel, optimiser: Optimizer) -> None:
     """Keep what chains over factors share as it is: their samples are used with the base that there is in the end."""
-    if model.method == "sgmcmc":
+    if get_method(model.method).sampled:
         for group in optimiser.param_groups:
             if group["temperature"] == 0:
                 group["lr"] = 0.0

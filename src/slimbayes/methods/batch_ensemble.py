@@ -7,11 +7,16 @@ from torch import nn
 from slimbayes.conversion import Selector
 from slimbayes.families import Family
 from slimbayes.methods.rank1 import rank1
+from slimbayes.methods.registry import register_method
 from slimbayes.model import BayesianModel
 
 __all__ = ["batch_ensemble"]
 
 
+@register_method(
+    title="BatchEnsemble",
+    rebuild=lambda net, family, dropout_rate, **options: batch_ensemble(net, **options),
+)
 def batch_ensemble(
     net: nn.Module,
     members: int = 4,

@@ -3,11 +3,17 @@
 from torch import nn
 
 from slimbayes.conversion import Conversion, Part, all_parameters, copy_of, own_parameters
+from slimbayes.methods.registry import register_method
 from slimbayes.model import BayesianModel
 
 __all__ = ["deterministic"]
 
 
+@register_method(
+    title="deterministic",
+    rebuild=lambda net, batch_dim, **others: deterministic(net, batch_dim=batch_dim),
+    plain_members=True,
+)
 def deterministic(net: nn.Module, *, batch_dim: int = 0) -> BayesianModel:
     """Wrap a copy of a network, so that it trains, predicts and is stored like the other methods.
 

@@ -4,12 +4,19 @@ from slimbayes._checks import check_count
 from slimbayes.ensembles.states import StateLayout
 from slimbayes.ensembles.statistics import running_norms
 from slimbayes.ensembles.swag_law import SwagLaw
-from slimbayes.methods.whole import Source, members_of, whole_model
+from slimbayes.methods.registry import register_method
+from slimbayes.methods.whole import Source, members_of, saved_networks, whole_model
 from slimbayes.model import BayesianModel
 
 __all__ = ["swag"]
 
 
+@register_method(
+    title="SWAG",
+    rebuild=lambda net, **options: swag(**saved_networks(net, options)),
+    of_networks=True,
+    finish=lambda elbo, batches, *, draws, seed, **_: elbo.model.refresh(batches, draws, seed),
+)
 def swag(
     networks: Source,
     members: int | None = None,
