@@ -108,7 +108,7 @@ def trained(name: str, dtype: torch.dtype = torch.float32) -> tuple[sb.BayesianM
 
 
 def outputs(model: sb.BayesianModel, x: torch.Tensor) -> list[torch.Tensor]:
-    return list(sb.tree.tensors(model.predict(x, samples=2, seed=4).draws))
+    return list(sb.batching.tensors(model.predict(x, samples=2, seed=4).draws))
 
 
 @pytest.mark.parametrize("name", CASES)

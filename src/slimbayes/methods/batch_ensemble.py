@@ -13,9 +13,13 @@ from slimbayes.model import BayesianModel
 __all__ = ["batch_ensemble"]
 
 
+def _rebuild(net: nn.Module, family: str, dropout_rate: float, **options: Any) -> BayesianModel:
+    return batch_ensemble(net, **options)
+
+
 @register_method(
     title="BatchEnsemble",
-    rebuild=lambda net, family, dropout_rate, **options: batch_ensemble(net, **options),
+    rebuild=_rebuild,
 )
 def batch_ensemble(
     net: nn.Module,

@@ -1,5 +1,7 @@
 """A network as it is, with one draw: what every other method is compared with."""
 
+from typing import Any
+
 from torch import nn
 
 from slimbayes.conversion import Conversion, Part, all_parameters, copy_of, own_parameters
@@ -9,9 +11,13 @@ from slimbayes.model import BayesianModel
 __all__ = ["deterministic"]
 
 
+def _rebuild(net: nn.Module, batch_dim: int, **others: Any) -> BayesianModel:
+    return deterministic(net, batch_dim=batch_dim)
+
+
 @register_method(
     title="deterministic",
-    rebuild=lambda net, batch_dim, **others: deterministic(net, batch_dim=batch_dim),
+    rebuild=_rebuild,
     plain_members=True,
 )
 def deterministic(net: nn.Module, *, batch_dim: int = 0) -> BayesianModel:

@@ -53,9 +53,13 @@ class _Settings:
         return replace(self, options=replace(self.options, factors="input", unit="filter"))
 
 
+def _rebuild(net: nn.Module, freeze_base: bool, **options: Any) -> BayesianModel:
+    return mc_dropout(net, **options)
+
+
 @register_method(
     title="MC dropout",
-    rebuild=lambda net, freeze_base, **options: mc_dropout(net, **options),
+    rebuild=_rebuild,
 )
 def mc_dropout(
     net: nn.Module,

@@ -20,9 +20,13 @@ def _finish(elbo: ELBO, batches: Iterable[Any], *, draws: int, inference: str, s
     elbo.model.refresh(batches, draws, seed)
 
 
+def _rebuild(net: Any, **options: Any) -> BayesianModel:
+    return subspace(**saved_networks(net, options))
+
+
 @register_method(
     title="subspace",
-    rebuild=lambda net, **options: subspace(**saved_networks(net, options)),
+    rebuild=_rebuild,
     of_networks=True,
     finish=_finish,
 )

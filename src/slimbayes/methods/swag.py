@@ -1,5 +1,7 @@
 """SWAG (Maddox et al. 2019), and MultiSWAG (Wilson and Izmailov 2020) for several networks."""
 
+from typing import Any
+
 from slimbayes._checks import check_count
 from slimbayes.ensembles.states import StateLayout
 from slimbayes.ensembles.statistics import running_norms
@@ -11,9 +13,13 @@ from slimbayes.model import BayesianModel
 __all__ = ["swag"]
 
 
+def _rebuild(net: Any, **options: Any) -> BayesianModel:
+    return swag(**saved_networks(net, options))
+
+
 @register_method(
     title="SWAG",
-    rebuild=lambda net, **options: swag(**saved_networks(net, options)),
+    rebuild=_rebuild,
     of_networks=True,
     finish=lambda elbo, batches, *, draws, seed, **_: elbo.model.refresh(batches, draws, seed),
 )
