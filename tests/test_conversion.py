@@ -204,11 +204,11 @@ def test_the_given_network_is_not_touched(options: dict, training: bool) -> None
 )
 def test_the_root_itself_is_converted(net: nn.Module, x: torch.Tensor, batch_dim: int) -> None:
     model = sb.rank1(net.eval(), members=2, batch_dim=batch_dim)
-    outputs = list(sb.tree.tensors(model(x, samples=0)))
+    outputs = list(sb.batching.tensors(model(x, samples=0)))
     for k in range(2):
         member = model.member(k)
         assert type(member) is type(net)
-        for found, expected in zip(outputs, sb.tree.tensors(member(x)), strict=True):
+        for found, expected in zip(outputs, sb.batching.tensors(member(x)), strict=True):
             torch.testing.assert_close(found[k], expected, rtol=1e-5, atol=1e-6)
 
 

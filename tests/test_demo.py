@@ -9,11 +9,12 @@ import torch
 from typer.testing import CliRunner
 
 from reproductions import demo_choice as choosing
-from slimbayes import demo, pretrained
+from slimbayes import demo
 from slimbayes.cli.app import app
 from slimbayes.data.digits import CORRUPTIONS, corrupt, load_digits
 from slimbayes.demo import METHODS, available, run, table
 from slimbayes.evaluation.settings import Settings
+from slimbayes.methods.registry import method_names
 
 ROOT = Path(__file__).parent.parent
 pytestmark = pytest.mark.xdist_group("demo")
@@ -122,7 +123,7 @@ def test_every_method_runs(method, monkeypatch):
 
 
 def test_methods_are_those_of_the_library_and_all_have_a_grid():
-    stored = set(pretrained.METHODS) - {"deterministic"} | {"plain", "rank1_cauchy", "sgmcmc_factors"}
+    stored = set(method_names()) - {"deterministic"} | {"plain", "rank1_cauchy", "sgmcmc_factors"}
     assert set(METHODS) == set(choosing.GRID) == stored
     for name in METHODS:
         assert name in CliRunner().invoke(app, ["demo", "--help"], env={"COLUMNS": "500"}).stdout

@@ -141,7 +141,7 @@ def test_the_models_own_loss_passes_through() -> None:
 
 def test_tokenised_batches_are_mappings_that_stay_of_their_class() -> None:
     batch = transformers.BatchEncoding(inputs())
-    doubled = sb.tree.map_leaves(lambda x: x.repeat(2, 1), batch)
+    doubled = sb.batching.map_leaves(lambda x: x.repeat(2, 1), batch)
     assert type(doubled) is transformers.BatchEncoding
     assert doubled["input_ids"].shape == (2 * BATCH, LENGTH)
     assert batch["input_ids"].shape == (BATCH, LENGTH)

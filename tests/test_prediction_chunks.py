@@ -91,7 +91,7 @@ def case(name: str) -> tuple[sb.BayesianModel, tuple, dict]:
 
 
 def assert_same(found, expected) -> None:
-    found, expected = list(sb.tree.tensors(found)), list(sb.tree.tensors(expected))
+    found, expected = list(sb.batching.tensors(found)), list(sb.batching.tensors(expected))
     assert len(found) == len(expected) > 0
     for a, b in zip(found, expected, strict=True):
         torch.testing.assert_close(a, b, rtol=1e-5, atol=1e-6)

@@ -16,6 +16,7 @@ import slimbayes as sb
 from slimbayes import pretrained
 from slimbayes.families import StudentT
 from slimbayes.likelihoods import Likelihood
+from slimbayes.methods.registry import method_names
 
 
 def mlp() -> nn.Module:
@@ -107,7 +108,7 @@ def trained(name: str, dtype: torch.dtype = torch.float32) -> tuple[sb.BayesianM
 
 
 def outputs(model: sb.BayesianModel, x: torch.Tensor) -> list[torch.Tensor]:
-    return list(sb.tree.tensors(model.predict(x, samples=2, seed=4).draws))
+    return list(sb.batching.tensors(model.predict(x, samples=2, seed=4).draws))
 
 
 @pytest.mark.parametrize("name", CASES)
@@ -321,7 +322,7 @@ LOADS = {
     "unknown method": (
         lambda folder: edit(folder, method="rank9"),
         mlp,
-        ["'rank9'", str(sorted(pretrained.METHODS)), "Update"],
+        ["'rank9'", str(sorted(method_names())), "Update"],
     ),
     "unknown likelihood": (
         lambda folder: edit(folder, likelihood={"name": "beta"}),

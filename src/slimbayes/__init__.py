@@ -9,6 +9,7 @@ torch.Size([4, 5, 3])
 from typing import TYPE_CHECKING
 
 from slimbayes._lazy import lazily
+from slimbayes.methods.registry import BUILT_IN
 
 __version__ = "0.1.0"
 
@@ -45,6 +46,7 @@ if TYPE_CHECKING:
     from slimbayes.methods.mc_dropout import mc_dropout as mc_dropout
     from slimbayes.methods.mean_field import mean_field as mean_field
     from slimbayes.methods.rank1 import rank1 as rank1
+    from slimbayes.methods.registry import register_method as register_method
     from slimbayes.methods.sgmcmc import sgmcmc as sgmcmc
     from slimbayes.methods.subspace import subspace as subspace
     from slimbayes.methods.subspace_inference import subspace_inference as subspace_inference
@@ -70,19 +72,11 @@ _PLACES = {
     ),
     **dict.fromkeys(("Bernoulli", "Categorical", "Gaussian"), "likelihoods"),
     "chain_sampler": "mcmc.model_sampler",
-    "batch_ensemble": "methods.batch_ensemble",
     "register_converter": "conversion",
-    **dict.fromkeys(("add_member", "deep_ensemble"), "methods.deep_ensemble"),
-    "deterministic": "methods.deterministic",
-    "k_tied": "methods.k_tied",
-    "laplace": "methods.laplace",
-    "mc_dropout": "methods.mc_dropout",
-    "mean_field": "methods.mean_field",
-    "rank1": "methods.rank1",
-    "sgmcmc": "methods.sgmcmc",
-    "subspace": "methods.subspace",
+    **{method: f"methods.{method}" for method in BUILT_IN},
+    "register_method": "methods.registry",
+    "add_member": "methods.deep_ensemble",
     "subspace_inference": "methods.subspace_inference",
-    "swag": "methods.swag",
     "BayesianModel": "model",
     "ELBO": "objective",
     "Prediction": "prediction",

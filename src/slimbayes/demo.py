@@ -25,6 +25,7 @@ from slimbayes.evaluation.evaluating import evaluate
 from slimbayes.evaluation.record import FILE
 from slimbayes.evaluation.settings import Settings
 from slimbayes.evaluation.subject import Subject
+from slimbayes.methods.registry import get_method
 from slimbayes.metrics.spread import standard_error
 from slimbayes.shifts.base import check_severity
 
@@ -165,14 +166,14 @@ def finish(method: str, elbo: sb.ELBO, data: tuple[Tensor, Tensor], options: dic
 
 
 def _optimiser(model: sb.BayesianModel, num_data: int, lr: float, weight_decay: float, temperature: float) -> Optimizer:
-    if model.method == "sgmcmc":
+    if get_method(model.method).sampled:
         return sb.chain_sampler(model, num_data, lr=0.05, temperature=temperature)
     return torch.optim.AdamW(model.param_groups(weight_decay=weight_decay), lr=lr)
 
 
 def _let_the_base_rest(model: sb.BayesianModel, optimiser: Optimizer) -> None:
     """Keep what chains over factors share as it is: their samples are used with the base that there is in the end."""
-    if model.method == "sgmcmc":
+    if get_method(model.method).sampled:
         for group in optimiser.param_groups:
             if group["temperature"] == 0:
                 group["lr"] = 0.0

@@ -3,7 +3,7 @@
 import hashlib
 import json
 import shutil
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -17,17 +17,7 @@ from slimbayes._files import replacing
 from slimbayes.conversion import exactly
 from slimbayes.ensembles.refreshed_law import RefreshedLaw
 from slimbayes.likelihoods import LIKELIHOODS, Likelihood, get_likelihood
-from slimbayes.methods.batch_ensemble import batch_ensemble
-from slimbayes.methods.deep_ensemble import ensemble_of
-from slimbayes.methods.deterministic import deterministic
-from slimbayes.methods.k_tied import k_tied
-from slimbayes.methods.laplace import dense_normal_model
-from slimbayes.methods.mc_dropout import mc_dropout
-from slimbayes.methods.mean_field import mean_field
-from slimbayes.methods.rank1 import rank1
-from slimbayes.methods.sgmcmc import sgmcmc
-from slimbayes.methods.subspace import subspace
-from slimbayes.methods.swag import swag
+from slimbayes.methods.registry import get_method, method_names
 from slimbayes.model import BayesianModel
 
 __all__ = ["load", "save"]
@@ -35,43 +25,7 @@ __all__ = ["load", "save"]
 FORMAT = 1
 
 
-def _of_networks(make: Callable[..., BayesianModel]) -> Callable[..., BayesianModel]:
-    """Return how to rebuild a model whose members are whole networks: from one for all, or from all of them."""
-
-    def rebuild(net: Any, members: int, include: Any, noise: str, freeze_base: bool, **options: Any) -> BayesianModel:
-        if isinstance(net, nn.Module):
-            return make([net] * members, members, **options)
-        if len(net) != members:
-            raise ValueError(
-                f"Expected argument `net` to be one network, if all are alike, or the {members} of the saved model, "
-                f"but got {len(net)}."
-            )
-        return make(net, members, **options)
-
-    return rebuild
-
-
-#: How to rebuild chains over what.
-_CHAINS: dict[str, Callable[..., BayesianModel]] = {
-    "weights": _of_networks(sgmcmc),
-    "factors": lambda net, noise, **options: sgmcmc(net, **options),
-}
-
 CONFIG, WEIGHTS = "config.json", "model.safetensors"
-#: Methods that can be rebuilt from a network and the options in config.json.
-METHODS: dict[str, Callable[..., BayesianModel]] = {
-    "rank1": rank1,
-    "batch_ensemble": lambda net, family, dropout_rate, **options: batch_ensemble(net, **options),
-    "mean_field": mean_field,
-    "k_tied": k_tied,
-    "laplace": lambda net, include, freeze_base, **options: dense_normal_model(net, **options),
-    "mc_dropout": lambda net, freeze_base, **options: mc_dropout(net, **options),
-    "deterministic": lambda net, batch_dim, **others: deterministic(net, batch_dim=batch_dim),
-    "deep_ensemble": _of_networks(ensemble_of),
-    "swag": _of_networks(swag),
-    "subspace": _of_networks(subspace),
-    "sgmcmc": lambda net, over, **options: _CHAINS[over](net, over=over, **options),
-}
 
 
 def save(model: BayesianModel, folder: str | Path) -> None:
@@ -199,16 +153,14 @@ def load(
         if not isinstance(one, nn.Module):
             raise TypeError(f"Expected argument `net` to be a torch.nn.Module, but got {type(one).__name__}.")
     config = json.loads((folder / CONFIG).read_text())
-    if config.get("format") != FORMAT or config.get("method") not in METHODS:
+    if config.get("format") != FORMAT or config.get("method") not in method_names():
         raise ValueError(
             f"{str(folder / CONFIG)!r} has format {config.get('format')!r} and method {config.get('method')!r}; this "
-            f"version reads format {FORMAT} and {sorted(METHODS)}. Update slimbayes."
+            f"version reads format {FORMAT} and {sorted(method_names())}. Update slimbayes, "
+            "or import the file that registers the method."
         )
     _check_architecture(set(config["converted"]), nets[0])
-    options = config["options"]
-    if "untied" in options:
-        options["untied"] = exactly(options["untied"])
-    model = METHODS[config["method"]](net, include=exactly(config["converted"]), **options)
+    model = get_method(config["method"]).rebuild(net, include=exactly(config["converted"]), **config["options"])
     if config["likelihood"] is not None:
         model.likelihood = get_likelihood(config["likelihood"]).to(device=model.device, dtype=model.dtype)
     if device is not None:

@@ -7,8 +7,9 @@ from torch import nn
 
 import slimbayes as sb
 from slimbayes.data.dataset import Task
+from slimbayes.methods.registry import trained_methods
 from slimbayes.training.config import Annealing, Method, Net, TrainConfig
-from slimbayes.training.models import METHODS, annealing, build_model, build_objective
+from slimbayes.training.models import annealing, build_model, build_objective
 from slimbayes.training.networks import NETWORKS, build_network
 
 IMAGES = Task("categorical", 7, (3, 32, 32))
@@ -92,7 +93,7 @@ def test_weights_to_start_from(suffix, tmp_path):
         build_network(Net(name="mlp", weights=tmp_path / "none"), IMAGES)
 
 
-@pytest.mark.parametrize("name", METHODS)
+@pytest.mark.parametrize("name", trained_methods())
 def test_methods(name):
     model = build_model(Method(name=name), lambda: nn.Linear(3, 2))
     assert model(torch.zeros(4, 3)).shape == (model.members, 4, 2)

@@ -7,7 +7,7 @@ import pytest
 
 import slimbayes as sb
 from slimbayes.data.registry import load_data
-from slimbayes.training.models import METHODS
+from slimbayes.methods.registry import trained_methods
 
 FOLDER = os.environ.get("SLIMBAYES_DATA")
 SETS = {
@@ -37,7 +37,7 @@ def load_once(name, folder, **options):
 
 @pytest.mark.slow
 @pytest.mark.skipif(not FOLDER, reason="needs the real files: set SLIMBAYES_DATA")
-@pytest.mark.parametrize("method", METHODS)
+@pytest.mark.parametrize("method", trained_methods())
 @pytest.mark.parametrize("name", [pytest.param(name, marks=pytest.mark.xdist_group(name)) for name in SETS])
 def test_a_short_run(name, method, tmp_path, monkeypatch):
     monkeypatch.setattr("slimbayes.training.trainer.load_data", load_once)

@@ -46,7 +46,7 @@ def tie(
         >>> tied.method, tied.net.weight_posterior.spread
         ('k_tied', TiedScale((10, 20), k=2))
     """
-    if model.method != "mean_field":
+    if "estimator" not in model.options or "k" in model.options:  # the options of k_tied but for k
         raise ValueError(
             f"Expected argument `model` to be a mean_field model, but got a {model.method} one. Make it with "
             "sb.mean_field."

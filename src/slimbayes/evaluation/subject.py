@@ -6,24 +6,10 @@ from pathlib import Path
 from typing import Any
 
 from slimbayes.data.dataset import DataSet
+from slimbayes.methods.registry import method_of
 from slimbayes.model import BayesianModel
 
 __all__ = ["Subject", "title_of"]
-
-#: What tables call methods.
-TITLES = {
-    "deterministic": "deterministic",
-    "rank1": "rank-1",
-    "batch_ensemble": "BatchEnsemble",
-    "mean_field": "mean-field",
-    "k_tied": "k-tied",
-    "mc_dropout": "MC dropout",
-    "deep_ensemble": "deep ensemble",
-    "swag": "SWAG",
-    "subspace": "subspace",
-    "sgmcmc": "SGMCMC",
-    "laplace": "Laplace",
-}
 
 
 @dataclass(frozen=True)
@@ -74,5 +60,5 @@ def title_of(model: BayesianModel) -> str:
         >>> title_of(sb.rank1(torch.nn.Linear(2, 2), family="cauchy"))
         'rank-1 cauchy'
     """
-    title = TITLES.get(model.method, model.method)
-    return f"{title} {model.options['family']}" if model.method == "rank1" else title
+    method = method_of(model)
+    return model.method if method is None else method.title.format(**model.options)

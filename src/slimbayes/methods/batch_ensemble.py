@@ -7,11 +7,20 @@ from torch import nn
 from slimbayes.conversion import Selector
 from slimbayes.families import Family
 from slimbayes.methods.rank1 import rank1
+from slimbayes.methods.registry import register_method
 from slimbayes.model import BayesianModel
 
 __all__ = ["batch_ensemble"]
 
 
+def _rebuild(net: nn.Module, family: str, dropout_rate: float, **options: Any) -> BayesianModel:
+    return batch_ensemble(net, **options)
+
+
+@register_method(
+    title="BatchEnsemble",
+    rebuild=_rebuild,
+)
 def batch_ensemble(
     net: nn.Module,
     members: int = 4,

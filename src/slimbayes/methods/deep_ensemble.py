@@ -9,7 +9,8 @@ from torch import nn
 
 from slimbayes.conversion import copy_of
 from slimbayes.ensembles.networks import Networks
-from slimbayes.methods.whole import Source, members_of, whole_model
+from slimbayes.methods.registry import register_method
+from slimbayes.methods.whole import Source, members_of, saved_networks, whole_model
 from slimbayes.model import BayesianModel
 
 __all__ = ["add_member", "deep_ensemble", "ensemble_of"]
@@ -18,6 +19,12 @@ __all__ = ["add_member", "deep_ensemble", "ensemble_of"]
 MEMBERS = 4
 
 
+@register_method(
+    title="deep ensemble",
+    rebuild=lambda net, **options: ensemble_of(**saved_networks(net, options)),
+    of_networks=True,
+    plain_members=True,
+)
 def deep_ensemble(
     networks: Source,
     members: int | None = None,

@@ -1,13 +1,25 @@
 """A network as it is, with one draw: what every other method is compared with."""
 
+from typing import Any
+
 from torch import nn
 
 from slimbayes.conversion import Conversion, Part, all_parameters, copy_of, own_parameters
+from slimbayes.methods.registry import register_method
 from slimbayes.model import BayesianModel
 
 __all__ = ["deterministic"]
 
 
+def _rebuild(net: nn.Module, batch_dim: int, **others: Any) -> BayesianModel:
+    return deterministic(net, batch_dim=batch_dim)
+
+
+@register_method(
+    title="deterministic",
+    rebuild=_rebuild,
+    plain_members=True,
+)
 def deterministic(net: nn.Module, *, batch_dim: int = 0) -> BayesianModel:
     """Wrap a copy of a network, so that it trains, predicts and is stored like the other methods.
 

@@ -1,15 +1,23 @@
 """The k-tied Normal distribution (Swiatkowski et al. 2020): mean-field posteriors with sigma = U V^T (Eq. 8)."""
 
+from typing import Any
+
 from torch import nn
 
-from slimbayes.conversion import Selector
+from slimbayes.conversion import Selector, exactly
 from slimbayes.layers.gaussian import GaussianOptions
 from slimbayes.methods.mean_field import gaussian_model
+from slimbayes.methods.registry import register_method
 from slimbayes.model import BayesianModel
 
 __all__ = ["k_tied"]
 
 
+def _rebuild(net: nn.Module, untied: list[str] | None = None, **options: Any) -> BayesianModel:
+    return k_tied(net, untied=None if untied is None else exactly(untied), **options)
+
+
+@register_method(title="k-tied", rebuild=_rebuild)
 def k_tied(
     net: nn.Module,
     k: int = 2,

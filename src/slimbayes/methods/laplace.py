@@ -20,6 +20,7 @@ from slimbayes.layers.base import BayesianLayer
 from slimbayes.likelihoods import Categorical, Gaussian, Likelihood
 from slimbayes.methods import mean_field  # noqa: F401  registers what can be converted
 from slimbayes.methods.last_step import last_step, read, readable
+from slimbayes.methods.registry import register_method
 from slimbayes.model import BayesianModel
 
 __all__ = ["dense_normal_model", "laplace"]
@@ -30,6 +31,11 @@ MAX_NUMBERS = 2**24
 LOG_PRECISIONS, BISECTIONS = (-40.0, 40.0), 60
 
 
+@register_method(
+    title="Laplace",
+    rebuild=lambda net, include, freeze_base, **options: dense_normal_model(net, **options),
+    after_training=True,
+)
 def laplace(
     net: nn.Module,
     train_batches: Iterable[tuple[Any, Tensor]],

@@ -25,6 +25,7 @@ from slimbayes.layers.dropout import DropoutOptions
 from slimbayes.layers.dropout_own import keep_on, own_rate
 from slimbayes.layers.norm import NORMS
 from slimbayes.methods import rank1  # noqa: F401  registers the layers that dropout is put around
+from slimbayes.methods.registry import register_method
 from slimbayes.model import BayesianModel
 
 __all__ = ["mc_dropout"]
@@ -52,6 +53,14 @@ class _Settings:
         return replace(self, options=replace(self.options, factors="input", unit="filter"))
 
 
+def _rebuild(net: nn.Module, freeze_base: bool, **options: Any) -> BayesianModel:
+    return mc_dropout(net, **options)
+
+
+@register_method(
+    title="MC dropout",
+    rebuild=_rebuild,
+)
 def mc_dropout(
     net: nn.Module,
     rate: float | Mapping[str, float] = 0.1,

@@ -10,6 +10,7 @@ from slimbayes.conversion import Selector, checked_selector, convert, matches, r
 from slimbayes.layers import conv, embedding, gaussian_attention, gaussian_recurrent, linear
 from slimbayes.layers.base import BayesianLayer
 from slimbayes.layers.gaussian import GaussianOptions
+from slimbayes.methods.registry import register_method
 from slimbayes.model import BayesianModel
 
 __all__ = ["GaussianSettings", "mean_field"]
@@ -28,6 +29,7 @@ class GaussianSettings:
     memo: dict[int, Any] = field(default_factory=dict)
 
 
+@register_method(title="mean-field")
 def mean_field(
     net: nn.Module,
     prior_std: float = 0.3,

@@ -14,6 +14,7 @@ from slimbayes.layers.embedding import GaussianEmbedding
 from slimbayes.layers.gaussian import GaussianOptions
 from slimbayes.layers.norm import NORMS, MemberNorm
 from slimbayes.layers.rank1 import FactorOptions
+from slimbayes.methods.registry import register_method
 from slimbayes.model import BayesianModel
 
 __all__ = ["Rank1Settings", "rank1"]
@@ -46,6 +47,7 @@ class Rank1Settings:
         return ""
 
 
+@register_method(title="rank-1 {family}")
 def rank1(
     net: nn.Module,
     members: int = 4,

@@ -11,12 +11,21 @@ from slimbayes.ensembles.kept_factor import KeptOptions
 from slimbayes.ensembles.states import StateLayout
 from slimbayes.methods.chain_model import ChainModel
 from slimbayes.methods.rank1 import Rank1Settings
-from slimbayes.methods.whole import Source, members_of, whole_model
+from slimbayes.methods.registry import register_method
+from slimbayes.methods.whole import Source, members_of, saved_networks, whole_model
 from slimbayes.model import BayesianModel
 
 __all__ = ["sgmcmc"]
 
 
+def _rebuild(net: Any, **options: Any) -> ChainModel:
+    if options["over"] == "weights":
+        return sgmcmc(**saved_networks(net, options))
+    del options["noise"]
+    return sgmcmc(net, **options)
+
+
+@register_method(title="SGMCMC", rebuild=_rebuild, of_networks=True, sampled=True)
 def sgmcmc(
     networks: Source,
     members: int | None = None,

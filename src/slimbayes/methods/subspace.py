@@ -1,14 +1,35 @@
 """Subspace inference (Izmailov et al. 2019): the model; ``subspace_inference`` finds its posterior."""
 
+from collections.abc import Iterable
+from typing import Any
+
 from slimbayes.ensembles.states import StateLayout
 from slimbayes.ensembles.statistics import running_norms
 from slimbayes.ensembles.subspace_law import SubspaceLaw
-from slimbayes.methods.whole import Source, members_of, whole_model
+from slimbayes.methods.registry import register_method
+from slimbayes.methods.subspace_inference import subspace_inference
+from slimbayes.methods.whole import Source, members_of, saved_networks, whole_model
 from slimbayes.model import BayesianModel
+from slimbayes.objective import ELBO
 
 __all__ = ["subspace"]
 
 
+def _finish(elbo: ELBO, batches: Iterable[Any], *, draws: int, inference: str, seed: int, quiet: bool) -> None:
+    subspace_inference(elbo, batches, inference, samples=draws, seed=seed, quiet=quiet)
+    elbo.model.refresh(batches, draws, seed)
+
+
+def _rebuild(net: Any, **options: Any) -> BayesianModel:
+    return subspace(**saved_networks(net, options))
+
+
+@register_method(
+    title="subspace",
+    rebuild=_rebuild,
+    of_networks=True,
+    finish=_finish,
+)
 def subspace(
     networks: Source,
     members: int | None = None,

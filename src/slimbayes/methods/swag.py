@@ -1,15 +1,28 @@
 """SWAG (Maddox et al. 2019), and MultiSWAG (Wilson and Izmailov 2020) for several networks."""
 
+from typing import Any
+
 from slimbayes._checks import check_count
 from slimbayes.ensembles.states import StateLayout
 from slimbayes.ensembles.statistics import running_norms
 from slimbayes.ensembles.swag_law import SwagLaw
-from slimbayes.methods.whole import Source, members_of, whole_model
+from slimbayes.methods.registry import register_method
+from slimbayes.methods.whole import Source, members_of, saved_networks, whole_model
 from slimbayes.model import BayesianModel
 
 __all__ = ["swag"]
 
 
+def _rebuild(net: Any, **options: Any) -> BayesianModel:
+    return swag(**saved_networks(net, options))
+
+
+@register_method(
+    title="SWAG",
+    rebuild=_rebuild,
+    of_networks=True,
+    finish=lambda elbo, batches, *, draws, seed, **_: elbo.model.refresh(batches, draws, seed),
+)
 def swag(
     networks: Source,
     members: int | None = None,

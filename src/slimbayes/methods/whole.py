@@ -12,7 +12,7 @@ from slimbayes.ensembles.networks import Networks
 from slimbayes.ensembles.weight_law import WeightLaw
 from slimbayes.model import BayesianModel
 
-__all__ = ["members_of", "whole_model"]
+__all__ = ["members_of", "saved_networks", "whole_model"]
 
 #: Networks, or a function that builds a new one at each call.
 Source = nn.Module | Sequence[nn.Module] | Callable[[], nn.Module]
@@ -58,6 +58,23 @@ def members_of(networks: Source, members: int | None, argument: str = "networks"
     _check_same("device", [{str(x.device) for x in network.parameters()} for network in given], argument)
     _check_same("dtype", [{str(x.dtype) for x in network.parameters()} for network in given], argument)
     return [copy_of(network) for network in given]
+
+
+def saved_networks(net: Any, options: dict[str, Any]) -> dict[str, Any]:
+    """Return the arguments that make a saved model of whole networks again.
+
+    Args:
+        net: One network for all members, or all of them.
+        options: Those of the saved model, with ``include``.
+    """
+    members = options["members"]
+    if not isinstance(net, nn.Module) and len(net) != members:
+        raise ValueError(
+            f"Expected argument `net` to be one network, if all are alike, or the {members} of the saved model, "
+            f"but got {len(net)}."
+        )
+    own = {name: value for name, value in options.items() if name not in ("include", "noise", "freeze_base")}
+    return {**own, "networks": [net] * members if isinstance(net, nn.Module) else net}
 
 
 def _check_same(what: str, values: list[set[str]], argument: str) -> None:

@@ -1,10 +1,10 @@
-"""What is left to do for a law once training is over: inference in its subspace, batch-norm statistics of its draws."""
+"""What is left to do once training is over: inference in a subspace, batch-norm statistics of draws."""
 
 from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any
 
-from slimbayes.methods.subspace_inference import subspace_inference
+from slimbayes.methods.registry import method_of
 from slimbayes.objective import ELBO
 from slimbayes.training.batches import Batches
 from slimbayes.training.config import Collect
@@ -29,7 +29,7 @@ class Again:
 
 
 def complete(elbo: ELBO, examples: Again, config: Collect, seed: int, quiet: bool) -> None:
-    """Finish the law of swag or subspace; other models are left alone.
+    """Do what a method has left to do, such as inference in a subspace; most have nothing.
 
     Args:
         elbo: The objective of the trained model.
@@ -38,8 +38,6 @@ def complete(elbo: ELBO, examples: Again, config: Collect, seed: int, quiet: boo
         seed: Of the randomness.
         quiet: Show no progress.
     """
-    model = elbo.model
-    if model.method == "subspace":
-        subspace_inference(elbo, examples, config.inference, samples=config.draws, seed=seed, quiet=quiet)
-    if model.method in ("subspace", "swag"):
-        model.refresh(examples, config.draws, seed)
+    method = method_of(elbo.model)
+    if method is not None and method.finish is not None:
+        method.finish(elbo, examples, draws=config.draws, inference=config.inference, seed=seed, quiet=quiet)

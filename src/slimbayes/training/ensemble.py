@@ -9,6 +9,7 @@ from typing import Any
 from slimbayes._checks import check_choice, check_count
 from slimbayes._seeds import Purpose, mix
 from slimbayes.methods.deep_ensemble import MEMBERS
+from slimbayes.methods.registry import get_method, method_names
 from slimbayes.training.assembly import assemble
 from slimbayes.training.cells import Cell
 from slimbayes.training.config import Method, TrainConfig
@@ -125,7 +126,7 @@ def _of_ensemble(config: TrainConfig, members: int | None) -> TrainConfig:
     """Return the configuration of the whole ensemble."""
     options = {}
     if "method" in config.model_fields_set:
-        if config.method.name not in ("deep_ensemble", "deterministic"):
+        if config.method.name not in method_names() or not get_method(config.method.name).plain_members:
             raise ValueError(
                 "Expected `method.name` to be deep_ensemble or deterministic, as the members are plain networks, but "
                 f"got {config.method.name!r}. Use method=deep_ensemble."

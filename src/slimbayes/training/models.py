@@ -12,29 +12,13 @@ import slimbayes as sb
 from slimbayes._checks import check_choice
 from slimbayes.data.dataset import Task
 from slimbayes.likelihoods import LIKELIHOODS
+from slimbayes.methods.registry import get_method, trained_methods
 from slimbayes.model import BayesianModel
 from slimbayes.objective import ELBO
 from slimbayes.schedules import Schedule
 from slimbayes.training.config import Annealing, Method, TrainConfig
 
-__all__ = ["METHODS", "build_model", "build_objective", "check_method", "network_task"]
-
-#: Methods that turn one network into a model which trains on the ELBO.
-METHODS: dict[str, Callable[..., BayesianModel]] = {
-    "deterministic": sb.deterministic,
-    "rank1": sb.rank1,
-    "batch_ensemble": sb.batch_ensemble,
-    "mean_field": sb.mean_field,
-    "k_tied": sb.k_tied,
-    "mc_dropout": sb.mc_dropout,
-    "deep_ensemble": sb.deep_ensemble,
-    "swag": sb.swag,
-    "subspace": sb.subspace,
-    "sgmcmc": sb.sgmcmc,
-}
-
-#: Those of them that build each of their members anew.
-OF_NETWORKS = {"deep_ensemble", "swag", "subspace", "sgmcmc"}
+__all__ = ["build_model", "build_objective", "check_method", "network_task"]
 
 
 def build_model(config: Method, build: Callable[[], nn.Module]) -> BayesianModel:
@@ -49,15 +33,14 @@ def build_model(config: Method, build: Callable[[], nn.Module]) -> BayesianModel
         2
     """
     check_method(config)
-    return METHODS[config.name](build if config.name in OF_NETWORKS else build(), **config.options)
+    method = get_method(config.name)
+    return method.make(build if method.of_networks else build(), **config.options)
 
 
 def check_method(config: Method) -> None:
     """Raise unless there are such a method and such options."""
-    check_choice("method.name", config.name, METHODS)
-    known = list(inspect.signature(METHODS[config.name]).parameters)[1:]  # the first is the network
-    for option in config.options:
-        check_choice("method", option, known)
+    check_choice("method.name", config.name, trained_methods())
+    get_method(config.name).check_options(config.options)
 
 
 def build_objective(config: TrainConfig, model: BayesianModel, task: Task, num_data: int, steps: int) -> ELBO:

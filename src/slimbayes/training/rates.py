@@ -12,6 +12,7 @@ from torch.optim.lr_scheduler import LambdaLR
 from slimbayes.mcmc.base import Sampler
 from slimbayes.mcmc.cyclical import CyclicalRate
 from slimbayes.mcmc.model_sampler import ALGORITHMS, chain_sampler
+from slimbayes.methods.registry import method_of
 from slimbayes.model import BayesianModel
 from slimbayes.training.config import Optimiser, Schedule
 
@@ -35,7 +36,8 @@ def build_optimiser(
         >>> build_optimiser(Optimiser(name="sgd", lr=0.1), model, num_data=100).defaults["nesterov"]
         True
     """
-    if (config.name in ALGORITHMS) != (model.method == "sgmcmc"):
+    method = method_of(model)
+    if (config.name in ALGORITHMS) != (method is not None and method.sampled):
         raise ValueError(
             f"Expected `optimiser.name` to be {' or '.join(ALGORITHMS)} with `method.name` sgmcmc, and with no other, "
             f"but got {config.name!r} with {model.method!r}. Samplers move chains; sgmcmc has nothing else."
