@@ -10,8 +10,8 @@ HEAD = """# API
 <!-- made by docs/make_api.py: make api -->
 
 **Stable:** the names of `slimbayes` itself (`import slimbayes as sb`), the methods of `BayesianModel`, `ELBO` and
-`Prediction`, the commands and their options, the keys of configurations, and the files of `save_pretrained`. From 1.0 on
-they change only with the first number of the version; before, with the second, and the changelog says so.
+`Prediction`, the commands and their options, the keys of configurations, and the files of `save_pretrained`. From 1.0
+on they change only with the first number of the version; before, with the second, and the changelog says so.
 
 **Public:** the modules below. Their names may move between minor versions, and the changelog says where to.
 
