@@ -11,7 +11,7 @@ from torch import nn
 
 import slimbayes as sb
 from slimbayes.ensembles.covariance_root import ROOTS
-from slimbayes.ensembles.dense_normal import DenseNormalLinear
+from slimbayes.ensembles.laplace import DenseNormalLinear
 from slimbayes.methods import laplace as module
 from slimbayes.methods.laplace import dense_normal_model
 

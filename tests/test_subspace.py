@@ -8,7 +8,7 @@ import torch
 from torch import nn
 
 import slimbayes as sb
-from slimbayes.ensembles.subspace_law import SubspaceLaw
+from slimbayes.ensembles.subspace import SubspaceLaw
 from slimbayes.methods.gaussian_vi import fit_gaussian
 from slimbayes.methods.subspace_inference import _Target
 

@@ -12,7 +12,7 @@ from torch.nn.utils.rnn import pack_sequence
 
 import slimbayes as sb
 from slimbayes.ensembles.statistics import inputs_of
-from slimbayes.ensembles.swag_law import SwagLaw
+from slimbayes.ensembles.swag import SwagLaw
 
 
 def walk(steps, size=5, members=1, seed=0):

@@ -20,7 +20,7 @@ from slimbayes._checks import check_choice, check_count
 from slimbayes._chunks import MAX_MEMORY, predict_draws
 from slimbayes.conversion import Conversion, copy_of, replace
 from slimbayes.ensembles.networks import Networks
-from slimbayes.ensembles.refreshed_law import RefreshedLaw
+from slimbayes.ensembles.refreshed import RefreshedLaw
 from slimbayes.ensembles.statistics import refresh_statistics
 from slimbayes.layers.base import BayesianLayer, Collects, Stochastic, every_module, share_sampling
 from slimbayes.layers.rank1 import Factor

@@ -15,7 +15,7 @@ from torch import Tensor, nn
 import slimbayes
 from slimbayes._files import replacing
 from slimbayes.conversion import exactly
-from slimbayes.ensembles.refreshed_law import RefreshedLaw
+from slimbayes.ensembles.refreshed import RefreshedLaw
 from slimbayes.likelihoods import LIKELIHOODS, Likelihood, get_likelihood
 from slimbayes.methods.registry import get_method, method_names
 from slimbayes.model import BayesianModel

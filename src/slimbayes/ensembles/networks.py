@@ -14,7 +14,7 @@ from torch.nn.utils.rnn import PackedSequence
 
 from slimbayes import batching
 from slimbayes.ensembles.states import StateLayout
-from slimbayes.ensembles.weight_law import WeightLaw
+from slimbayes.ensembles.weight_posterior import WeightLaw
 from slimbayes.layers.base import BayesianLayer, Collects, Pick
 from slimbayes.layers.transformer import without_fused_paths
 

@@ -10,7 +10,7 @@ from torch.nn.utils.rnn import PackedSequence
 
 from slimbayes import batching
 from slimbayes._checks import check_count
-from slimbayes.ensembles.refreshed_law import RefreshedLaw
+from slimbayes.ensembles.refreshed import RefreshedLaw
 from slimbayes.ensembles.states import StateLayout
 
 __all__ = ["check_batches", "inputs_of", "refresh_statistics", "running_norms"]

@@ -5,10 +5,10 @@ from typing import Any
 from torch import Generator, Tensor, nn
 
 from slimbayes._checks import check_choice, check_count, check_number
-from slimbayes.ensembles.kept_factor import KeptFactor
+from slimbayes.ensembles.chain_factor import KeptFactor
 from slimbayes.mcmc.base import Sampler
+from slimbayes.mcmc.chain_model import ChainModel
 from slimbayes.mcmc.samplers import SGHMC, SGLD
-from slimbayes.methods.chain_model import ChainModel
 from slimbayes.model import unwrapped
 
 __all__ = ["chain_sampler", "chains_of"]

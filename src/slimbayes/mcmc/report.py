@@ -7,7 +7,7 @@ from torch import Tensor
 
 from slimbayes import batching
 from slimbayes._chunks import evaluating
-from slimbayes.mcmc.account import ChainSummary, chain_summary
+from slimbayes.mcmc.diagnostics_table import ChainSummary, chain_summary
 from slimbayes.mcmc.model_sampler import chains_of
 
 __all__ = ["chain_report", "kept_samples"]

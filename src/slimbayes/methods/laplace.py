@@ -15,7 +15,7 @@ from torch.utils.data import DataLoader, TensorDataset
 from slimbayes._checks import check_choice, check_number
 from slimbayes.conversion import Conversion, Part, all_parameters, copy_of, find_converter, own_parameters
 from slimbayes.ensembles.covariance_root import ROOTS
-from slimbayes.ensembles.dense_normal import DenseNormalLinear
+from slimbayes.ensembles.laplace import DenseNormalLinear
 from slimbayes.layers.base import BayesianLayer
 from slimbayes.likelihoods import Categorical, Gaussian, Likelihood
 from slimbayes.methods import mean_field  # noqa: F401  registers what can be converted

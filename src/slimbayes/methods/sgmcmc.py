@@ -6,10 +6,10 @@ from torch import nn
 
 from slimbayes._checks import check_choice, check_number
 from slimbayes.conversion import Selector, convert
-from slimbayes.ensembles.chain_law import ChainLaw
-from slimbayes.ensembles.kept_factor import KeptOptions
+from slimbayes.ensembles.chain_factor import KeptOptions
+from slimbayes.ensembles.chains import ChainLaw
 from slimbayes.ensembles.states import StateLayout
-from slimbayes.methods.chain_model import ChainModel
+from slimbayes.mcmc.chain_model import ChainModel
 from slimbayes.methods.rank1 import Rank1Settings
 from slimbayes.methods.registry import register_method
 from slimbayes.methods.whole import Source, members_of, saved_networks, whole_model

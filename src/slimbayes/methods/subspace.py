@@ -5,7 +5,7 @@ from typing import Any
 
 from slimbayes.ensembles.states import StateLayout
 from slimbayes.ensembles.statistics import running_norms
-from slimbayes.ensembles.subspace_law import SubspaceLaw
+from slimbayes.ensembles.subspace import SubspaceLaw
 from slimbayes.methods.registry import register_method
 from slimbayes.methods.subspace_inference import subspace_inference
 from slimbayes.methods.whole import Source, members_of, saved_networks, whole_model
@@ -46,7 +46,7 @@ def subspace(
     Train it as the network itself, and call ``model.collect()`` every so often in the last part of training, at a
     constant (or cyclical) learning rate; then ``sb.subspace_inference(elbo, batches)``, which explores the subspace.
     A network with batch norm then needs ``model.refresh(batches)``. The subspace is that of
-    ``slimbayes.ensembles.subspace_law.SubspaceLaw``.
+    ``slimbayes.ensembles.subspace.SubspaceLaw``.
 
     Args:
         networks: One network; or several of one architecture, or a function that builds one: each member has a

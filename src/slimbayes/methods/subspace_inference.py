@@ -14,7 +14,7 @@ from slimbayes._checks import check_choice, check_count
 from slimbayes.conversion import copy_of
 from slimbayes.ensembles.networks import Networks
 from slimbayes.ensembles.statistics import check_batches, inputs_of, running_norms
-from slimbayes.ensembles.subspace_law import SubspaceLaw
+from slimbayes.ensembles.subspace import SubspaceLaw
 from slimbayes.mcmc.elliptical_slice import elliptical_slice
 from slimbayes.methods.gaussian_vi import fit_gaussian
 from slimbayes.objective import ELBO

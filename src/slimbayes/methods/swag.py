@@ -5,7 +5,7 @@ from typing import Any
 from slimbayes._checks import check_count
 from slimbayes.ensembles.states import StateLayout
 from slimbayes.ensembles.statistics import running_norms
-from slimbayes.ensembles.swag_law import SwagLaw
+from slimbayes.ensembles.swag import SwagLaw
 from slimbayes.methods.registry import register_method
 from slimbayes.methods.whole import Source, members_of, saved_networks, whole_model
 from slimbayes.model import BayesianModel
@@ -36,7 +36,7 @@ def swag(
 
     Train it as the network itself, and call ``model.collect()`` every so often in the last part of training, at a
     constant (or cyclical) learning rate. A network with batch norm then needs ``model.refresh(batches)``. The Gaussian
-    is that of ``slimbayes.ensembles.swag_law.SwagLaw``, over all parameters.
+    is that of ``slimbayes.ensembles.swag.SwagLaw``, over all parameters.
 
     Args:
         networks: One network; or several of one architecture, or a function that builds one, for MultiSWAG: each

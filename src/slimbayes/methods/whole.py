@@ -9,7 +9,7 @@ from torch.nn.parameter import is_lazy
 from slimbayes._checks import check_count
 from slimbayes.conversion import Conversion, Part, all_parameters, check_plain, copy_of, own_parameters
 from slimbayes.ensembles.networks import Networks
-from slimbayes.ensembles.weight_law import WeightLaw
+from slimbayes.ensembles.weight_posterior import WeightLaw
 from slimbayes.model import BayesianModel
 
 __all__ = ["members_of", "saved_networks", "whole_model"]

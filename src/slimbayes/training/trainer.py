@@ -22,9 +22,9 @@ from slimbayes.summary import count_parameters
 from slimbayes.training.batches import Batches
 from slimbayes.training.checkpoints import random_state, restore_random_state
 from slimbayes.training.collecting import Collector, check_enough
-from slimbayes.training.completing import Again, complete
 from slimbayes.training.config import TrainConfig
 from slimbayes.training.evaluation import evaluate
+from slimbayes.training.finishing import Again, complete
 from slimbayes.training.loop import Loop
 from slimbayes.training.meter import Meter, NonFiniteLoss
 from slimbayes.training.models import build_model, build_objective, network_task

@@ -9,7 +9,7 @@ import torch
 from torch import Generator, Tensor
 
 from slimbayes.ensembles.deck import Deck
-from slimbayes.ensembles.trajectory_law import TrajectoryLaw
+from slimbayes.ensembles.trajectory import TrajectoryLaw
 
 __all__ = ["RefreshedLaw"]
 

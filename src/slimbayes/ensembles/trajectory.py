@@ -6,7 +6,7 @@ import torch
 from torch import Tensor
 
 from slimbayes._checks import check_count
-from slimbayes.ensembles.weight_law import WeightLaw
+from slimbayes.ensembles.weight_posterior import WeightLaw
 from slimbayes.layers.scale import in_full_precision
 
 __all__ = ["TrajectoryLaw"]

@@ -4,7 +4,7 @@ import torch
 from torch import Generator, Tensor
 
 from slimbayes._checks import check_number
-from slimbayes.ensembles.refreshed_law import RefreshedLaw
+from slimbayes.ensembles.refreshed import RefreshedLaw
 from slimbayes.ensembles.seeded_noise import seeded_noise
 from slimbayes.families import Normal
 

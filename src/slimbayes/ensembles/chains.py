@@ -3,7 +3,7 @@
 from torch import Generator, Tensor
 
 from slimbayes.ensembles.kept import NO_SAMPLE, Keeps, pick
-from slimbayes.ensembles.weight_law import WeightLaw
+from slimbayes.ensembles.weight_posterior import WeightLaw
 
 __all__ = ["ChainLaw"]
 

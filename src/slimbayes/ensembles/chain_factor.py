@@ -7,7 +7,7 @@ import torch
 from torch import Generator, Tensor
 
 from slimbayes.ensembles.kept import Keeps, pick
-from slimbayes.ensembles.weight_law import read_count
+from slimbayes.ensembles.weight_posterior import read_count
 from slimbayes.layers.base import Collects
 from slimbayes.layers.rank1 import Factor, FactorOptions
 
