@@ -95,7 +95,7 @@ def test_the_optimum_is_the_exact_posterior(regression, members, member_kl, stre
         return loss
 
     # The line search gives up where the loss no longer changes in its last digit; a new start goes on from there.
-    for _ in range(3):
+    for _ in range(6):
         options = {"line_search_fn": "strong_wolfe", "tolerance_grad": 1e-12, "tolerance_change": 0}
         torch.optim.LBFGS(trained, max_iter=200, **options).step(closure)
     assert_posterior(model, *exact_posterior(x, y, strength), error=1e-5)

@@ -361,5 +361,6 @@ def test_peers_follow_with_their_machine_and_date():
 def test_stored_peers_are_found_beside_the_code(monkeypatch, tmp_path):
     monkeypatch.setattr(price_table, "files", lambda package: Path(tmp_path))
     assert price_table.peers() is None
-    (tmp_path / "peers.json").write_text(json.dumps(PEERS))
+    (tmp_path / "results").mkdir()
+    (tmp_path / "results" / "peers.json").write_text(json.dumps(PEERS))
     assert price_table.peers() == PEERS

@@ -107,6 +107,11 @@ class _ScaleRows(torch.autograd.Function):
         ctx.save_for_backward(x, bias, *parts)
 
     @staticmethod
+    def vmap(info: Any, in_dims: Any, *inputs: Any) -> tuple[Tensor, None]:
+        """Step aside inside ``torch.vmap``: what is asked for here is ordinary, and so has no axis that is mapped."""
+        return _ScaleRows.apply(*inputs), None
+
+    @staticmethod
     def backward(ctx: Any, grad: Tensor) -> tuple[Tensor | None, ...]:
         x, bias, *parts = ctx.saved_tensors
         if autograd_wanted(grad):
