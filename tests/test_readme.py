@@ -9,6 +9,7 @@ import torch
 
 from reproductions.study import read_study
 from slimbayes.demo import table
+from slimbayes.methods import registry
 from slimbayes.training.cells import cells_of
 from slimbayes.training.grid_file import is_grid, read_grid
 from slimbayes.training.parsing import load_config, read_yaml
@@ -27,8 +28,12 @@ def blocks(page):
 def test_code_blocks_run_in_order(page, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     namespace: dict[str, object] = {}
-    for block in blocks(page):
-        exec(compile(block, page.name, "exec"), namespace)
+    try:
+        for block in blocks(page):
+            exec(compile(block, page.name, "exec"), namespace)
+    finally:  # what a page registers ends with it
+        for name in set(registry.method_names()) - set(registry.BUILT_IN):
+            del registry._REGISTERED[name]
     if page.name == "adapters.md":
         assert (tmp_path / "adapted" / "model.safetensors").stat().st_size < 50_000
 

@@ -24,7 +24,7 @@ class Sampling:
     Attributes:
         samples: Draws per member; 0 asks for each member's location.
         noise: ``"example"``: each row has its own draw. Where that takes many numbers, rank-1 factors of a few rows
-            share the magnitudes of their noise, see ``_fast.signed_noise``; ``"independent"``: never. ``"shared"``: one
+            share the magnitudes of their noise, see ``_fast.row_noise``; ``"independent"``: never. ``"shared"``: one
             draw per member and sample.
         rows: Rows the model made (members * samples * batch); None for a layer used on its own.
         batch_dim: Axis of the rows in inputs of three or more dimensions.

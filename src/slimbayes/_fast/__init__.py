@@ -14,7 +14,7 @@ not apply, and the plain operation does the work. What is kept gains at least 5%
 """
 
 from slimbayes._fast.local_linear import local_linear as local_linear
+from slimbayes._fast.row_noise import noise_for_rows as noise_for_rows
+from slimbayes._fast.row_noise import signed_noise as signed_noise
 from slimbayes._fast.scaled_rows import scale_rows as scale_rows
-from slimbayes._fast.signed_noise import noise_for_rows as noise_for_rows
-from slimbayes._fast.signed_noise import signed_noise as signed_noise
 from slimbayes._fast.weight_sums import weighted_sum as weighted_sum

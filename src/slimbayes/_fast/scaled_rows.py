@@ -11,7 +11,7 @@ from torch import Tensor
 
 from slimbayes._fast.guards import autograd_wanted, gradients_by_autograd, ordinary
 from slimbayes._fast.library import kernel
-from slimbayes._fast.signed_noise import SignedNoise
+from slimbayes._fast.row_noise import SignedNoise
 
 #: Of more elements, several threads of torch are quicker than this one.
 MOST_FOR_ONE_THREAD = 2**17
@@ -115,7 +115,8 @@ class _ScaleRows(torch.autograd.Function):
     def backward(ctx: Any, grad: Tensor) -> tuple[Tensor | None, ...]:
         x, bias, *parts = ctx.saved_tensors
         if autograd_wanted(grad):
-            return gradients_by_autograd(_plain, (x, bias, ctx.channel_dim, *parts), [grad])
+            of_x, of_bias, _, *of_parts = gradients_by_autograd(_plain, (x, bias, ctx.channel_dim, *parts), [grad])
+            return of_x, of_bias, None, None, *of_parts
         needs_x, needs_bias, _, _, *needs = ctx.needs_input_grad
         loc, deviation, _ = parts
         grad = _lying_as(grad, x)
@@ -149,7 +150,8 @@ def _plain(x: Tensor, bias: Tensor | None, channel_dim: int, *parts: Tensor | No
     def for_rows(table: Tensor) -> Tensor:
         shape = [1] * x.dim()
         shape[0], shape[channel_dim] = len(x), x.shape[channel_dim]
-        return table.repeat_interleave(len(x) // len(table), 0).view(shape)
+        rows = table.unsqueeze(1).expand(-1, len(x) // len(table), -1)
+        return rows.reshape(shape)
 
     y = x * for_rows(values)
     return (y if bias is None else y + for_rows(bias)).to(x.dtype)

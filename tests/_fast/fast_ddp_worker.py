@@ -39,7 +39,7 @@ def main(store: str, rank: int) -> None:
             torch.manual_seed(rank)
             x = inputs(batch, dtype)
             with flipping(flips):
-                assert len(assert_fast_is_plain(parallel, x, **arguments)) == 4
+                assert len(assert_fast_is_plain(parallel, x, **arguments)) == 8
             for parameter in model.parameters():
                 both = [torch.empty_like(parameter) for _ in range(2)]
                 gradient = torch.zeros_like(parameter) if parameter.grad is None else parameter.grad

@@ -12,7 +12,9 @@ from fast_oracle import LAYERS, PASSES, SEED, assert_same, convert, counted, fli
 from torch import nn
 from torch._subclasses.fake_tensor import FakeTensor, FakeTensorMode
 
-from slimbayes.layers import scratch
+from compiled_kernels import needs_kernels
+
+pytestmark = needs_kernels
 
 
 @pytest.mark.parametrize("how", PASSES)
@@ -26,11 +28,11 @@ def test_a_whole_network(how):
                 found = outcome(model, x, **arguments)
             with plain_path():
                 assert_same(found, outcome(model, x, **arguments))
-        assert len(taken) == 4
+        assert len(taken) == 8
 
 
 @pytest.mark.parametrize("layer", LAYERS)
-def test_autocast_takes_the_plain_path(layer):
+def test_autocast_agrees_with_the_plain_path(layer):
     build, shape = LAYERS[layer]
     model, x = convert(build()), torch.randn(6, *shape, requires_grad=True)
 
@@ -46,11 +48,13 @@ def test_autocast_takes_the_plain_path(layer):
         y, gradients = run()
         with plain_path():
             expected, expected_gradients = run()
-    assert taken == []
+    assert taken
     assert y.dtype == expected.dtype
-    assert torch.equal(y, expected)
-    torch.testing.assert_close(gradients, expected_gradients, rtol=1e-4, atol=0)
-    # bfloat16 has 8 bits: the same in single precision is near.
+    # bfloat16 has 8 bits; what the kernel scales is rounded once, the plain path rounds the factors, too.
+    for found, plain in zip((y, *gradients), (expected, *expected_gradients), strict=True):
+        assert found.dtype == plain.dtype
+        assert (found - plain).abs().max() <= 0.03 * plain.abs().max()
+    # The same in single precision is near.
     torch.manual_seed(SEED)
     with flipping():
         single = model(x)
@@ -63,7 +67,7 @@ def test_autocast_switched_off_within_takes_the_fast_path():
         expected = outcome(model, x)
         with torch.autocast("cpu", torch.bfloat16), torch.autocast("cpu", enabled=False), counted() as taken:
             assert_same(outcome(model, x), expected)
-    assert len(taken) == 4
+    assert len(taken) == 8
 
 
 def test_a_backward_pass_under_autocast():
@@ -86,11 +90,11 @@ def small_network():
 
 
 @pytest.mark.parametrize(
-    ("build", "layers", "samples"),
-    [(small_network, 2, 2), *(pytest.param(network, 4, samples, marks=pytest.mark.slow) for samples in (0, 2))],
+    ("build", "scalings", "samples"),
+    [(small_network, 4, 2), *(pytest.param(network, 8, samples, marks=pytest.mark.slow) for samples in (0, 2))],
 )
 @pytest.mark.filterwarnings("ignore:The .grad attribute of a Tensor that is not a leaf:UserWarning")
-def test_compiled_gradients(build, layers, samples):
+def test_compiled_gradients(build, scalings, samples):
     torch._dynamo.reset()
     model, x = convert(build()), inputs(10, torch.float32)
     model.eval()
@@ -99,7 +103,7 @@ def test_compiled_gradients(build, layers, samples):
         how = {"draw": {name: value.detach() for name, value in model.draw(samples).items()}}
     with counted() as taken:
         expected = outcome(model, x, **how)
-    assert len(taken) == layers
+    assert len(taken) == scalings
     compiled = torch.compile(model, backend="aot_eager", fullgraph=True)
     with counted() as taken:
         y, gradients = outcome(compiled, x, **how)
@@ -156,15 +160,6 @@ def test_two_processes(tmp_path):
     ]
     logs = [worker.communicate(timeout=300)[0] for worker in workers]
     assert all(worker.returncode == 0 for worker in workers), "\n".join(logs)
-
-
-def test_much_scratch_memory_is_not_kept(monkeypatch):
-    monkeypatch.setattr(scratch, "MOST_BYTES", 64)
-    like = torch.zeros(4, 5)
-    first, second = scratch.scratch("much", like), scratch.scratch("much", like)
-    assert first.shape == second.shape == like.shape
-    assert first.data_ptr() != second.data_ptr()
-    assert scratch.scratch("little", like, 4, 4).data_ptr() == scratch.scratch("little", like, 16).data_ptr()
 
 
 def test_fake_tensors_leave_no_memory_behind():

@@ -7,9 +7,8 @@ import torch
 from torch import nn
 
 import slimbayes as sb
-from slimbayes.layers import Rank1, flips
-from slimbayes.layers.conv import _Rank1Conv
-from slimbayes.layers.linear import Rank1Linear
+from slimbayes import _fast
+from slimbayes._fast import row_noise
 
 SEED = 5
 MEMBERS = 2
@@ -56,9 +55,9 @@ def convert(net, dtype=torch.float32, **options):
 
 @contextmanager
 def plain_path():
-    """Let no layer take a fast path."""
+    """Let no rows be scaled by a kernel; draws are the same."""
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(Rank1, "_may_fuse", lambda *args: False)
+        patch.setattr(_fast, "scale_rows", lambda *args: None)
         yield
 
 
@@ -67,26 +66,23 @@ def flipping(wanted=True):
     """Let even small passes share draws."""
     with pytest.MonkeyPatch.context() as patch:
         if wanted:
-            patch.setattr(flips, "LEAST_TO_FLIP", 1)
+            patch.setattr(row_noise, "LEAST_TO_SHARE", 1)
         yield
 
 
 @contextmanager
 def counted():
-    """Give a list of the layers that took a fast path."""
+    """Give a list with an entry for each time that a kernel has scaled rows."""
     taken = []
+    scale_rows = _fast.scale_rows
 
-    def counting(fused):
-        def count(layer, *args):
-            y = fused(layer, *args)
-            taken.extend([] if y is None else [layer])
-            return y
-
-        return count
+    def count(*args):
+        y = scale_rows(*args)
+        taken.extend([] if y is None else [y.shape])
+        return y
 
     with pytest.MonkeyPatch.context() as patch:
-        for kind in (Rank1Linear, _Rank1Conv):
-            patch.setattr(kind, "fused", counting(kind.fused))
+        patch.setattr(_fast, "scale_rows", count)
         yield taken
 
 
@@ -125,7 +121,7 @@ def assert_near(found, expected, tolerance, name="output"):
 
 
 def assert_fast_is_plain(model, x, **how):
-    """Compare a pass with the same in plain operations; return the layers that took a fast path."""
+    """Compare a pass with the same in plain operations; return the shapes that a kernel has scaled."""
     with counted() as taken:
         found = outcome(model, x, **how)
     with plain_path():

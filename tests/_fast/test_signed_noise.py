@@ -1,4 +1,4 @@
-"""Rows that share a draw's magnitudes: each has exactly the law of noise of its own, and no two are correlated.
+"""Rows that share a draw's magnitudes: each has exactly the distribution of its own noise, and no two are correlated.
 
 Tolerances are five Monte Carlo standard errors; Kolmogorov-Smirnov tests are at the level 1e-4 each.
 """
@@ -6,12 +6,12 @@ Tolerances are five Monte Carlo standard errors; Kolmogorov-Smirnov tests are at
 import pytest
 import torch
 from scipy import stats
-from slimbayes.layers.factor_group import FactorGroup
-from slimbayes.layers.flips import Flipped, flip, normal_for_rows, random_signs
 from torch import nn
 
 import slimbayes as sb
-from slimbayes.layers import flips
+from slimbayes._fast import row_noise
+from slimbayes._fast.row_noise import SignedNoise, noise_for_rows, random_sign_bytes
+from slimbayes.layers.gaussian import random_signs
 from slimbayes.layers.rank1 import Factor, FactorOptions
 from slimbayes.sampling import Sampling
 
@@ -19,14 +19,14 @@ PASSES = 1500
 MEMBERS, SAMPLES, DRAWS, SHARE, CHANNELS = 2, 2, 2, 2, 3
 ERROR = 5 / PASSES**0.5
 LEVEL = 1e-4
-LAWS = {"normal": stats.norm, "cauchy": stats.cauchy, "student_t": stats.t(3)}
+DISTRIBUTIONS = {"normal": stats.norm, "cauchy": stats.cauchy, "student_t": stats.t(3)}
 
 
 @pytest.fixture
 def _few(monkeypatch):
     """Let small passes flip, two rows of four sharing a draw."""
-    monkeypatch.setattr(flips, "LEAST_TO_FLIP", 1)
-    monkeypatch.setattr(flips, "ROWS_OF_A_DRAW", SHARE)
+    monkeypatch.setattr(row_noise, "LEAST_TO_SHARE", 1)
+    monkeypatch.setattr(row_noise, "ROWS_OF_A_DRAW", SHARE)
 
 
 def factor_of(family="normal", members=MEMBERS, channels=CHANNELS):
@@ -61,8 +61,8 @@ def standard_noise(factor, draw):
 @pytest.fixture(scope="module")
 def noises():
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(flips, "LEAST_TO_FLIP", 1)
-        patch.setattr(flips, "ROWS_OF_A_DRAW", SHARE)
+        patch.setattr(row_noise, "LEAST_TO_SHARE", 1)
+        patch.setattr(row_noise, "ROWS_OF_A_DRAW", SHARE)
         torch.manual_seed(3)
         found = {("normal", noise): standard_noise(*outputs_of(noise)) for noise in ("example", "independent")}
         return found | {(family, "example"): standard_noise(*values_of(family)) for family in ("cauchy", "student_t")}
@@ -78,7 +78,7 @@ def assert_uncorrelated(matrix, pairs=None):
     assert matrix[off].abs().max() < ERROR
 
 
-# ------------------------------------------------------------------ the law of a row
+# ------------------------------------------------------------------ the distribution of a row
 
 
 def test_moments_of_each_row_and_channel(noises):
@@ -88,10 +88,10 @@ def test_moments_of_each_row_and_channel(noises):
         assert off.abs().max() < ERROR * variance**0.5, power
 
 
-@pytest.mark.parametrize("family", LAWS)
-def test_the_law_of_each_row_and_channel(noises, family):
+@pytest.mark.parametrize("family", DISTRIBUTIONS)
+def test_the_distribution_of_each_row_and_channel(noises, family):
     columns = noises[family, "example"].flatten(1).T.numpy()
-    assert min(stats.kstest(column, LAWS[family].cdf).pvalue for column in columns) > LEVEL
+    assert min(stats.kstest(column, DISTRIBUTIONS[family].cdf).pvalue for column in columns) > LEVEL
 
 
 def test_channels_of_a_row_are_independent(noises):
@@ -122,7 +122,7 @@ def test_rows_are_uncorrelated_and_those_of_different_draws_independent(noises):
         torch.testing.assert_close(squares[same_draw()], torch.ones(int(same_draw().sum()), dtype=torch.float64))
 
 
-def test_rows_of_different_draws_have_a_joint_law(noises):
+def test_rows_of_different_draws_have_a_joint_distribution(noises):
     """The sum of two independent standard normal numbers is N(0, 2)."""
     z = noises["normal", "example"].flatten(1, 4)[..., 0]
     for first, second in (~same_draw()).nonzero()[::17].tolist():
@@ -144,31 +144,10 @@ def test_independent_rows_share_nothing(noises):
 
 
 @pytest.mark.usefixtures("_few")
-def test_factors_drawn_together_have_their_own_laws():
-    factors = [factor_of(), factor_of(channels=2)]
-    rows = MEMBERS * DRAWS * SHARE
-    with torch.no_grad():
-        group = FactorGroup(factors)
-        drawn = [[part.values() for part in group.draw_for_rows(rows, Sampling())] for _ in range(PASSES)]
-        both = [torch.stack(of_factor) for of_factor in zip(*drawn, strict=True)]
-        z = [
-            (values - factor.loc.repeat_interleave(rows // MEMBERS, 0))
-            / factor.scale.repeat_interleave(rows // MEMBERS, 0)
-            for factor, values in zip(factors, both, strict=True)
-        ]
-    together = torch.cat(z, 2)
-    for column in together.flatten(1).T.numpy():
-        assert stats.kstest(column, "norm").pvalue > LEVEL
-    for row in together.unbind(1):
-        for matrix in correlations(row):
-            assert_uncorrelated(matrix)
-
-
-@pytest.mark.usefixtures("_few")
 def test_normal_numbers_for_rows():
     sampling = Sampling(samples=SAMPLES)
     shape = (SAMPLES * DRAWS * SHARE, CHANNELS)
-    z = torch.stack([normal_for_rows(*shape, torch.ones(1, dtype=torch.float64), sampling) for _ in range(PASSES)])
+    z = torch.stack([noise_for_rows(*shape, torch.ones(1, dtype=torch.float64), sampling) for _ in range(PASSES)])
     assert min(stats.kstest(column, "norm").pvalue for column in z.flatten(1).T.numpy()) > LEVEL
     draw = torch.arange(SAMPLES * DRAWS).repeat_interleave(SHARE)
     other = draw.unsqueeze(0) != draw.unsqueeze(1)
@@ -198,7 +177,7 @@ def test_random_signs_of_any_size_type_and_seed(shape):
 
 def test_neighbouring_signs_are_independent():
     """Eight of them come from one random number: its bytes have no correlation beyond five standard errors."""
-    signs = random_signs((20_000, 8), torch.ones(1))
+    signs = random_sign_bytes((20_000, 8)).float()
     products = signs.T @ signs / len(signs) - torch.eye(8)
     assert products.abs().max() < 5 * len(signs) ** -0.5
 
@@ -229,17 +208,10 @@ def test_gradients_are_unbiased(passes):
 
 def test_values_and_gradients_against_autograd():
     loc, deviation = (torch.randn(n, 3, dtype=torch.float64, requires_grad=True) for n in (2, 4))
-    flipped = flip(loc, deviation, rows=12)
-    assert flipped.rows == 12
-    rows = [
-        loc[draw // 2] + flipped.signs[row] * deviation[draw] for draw in range(4) for row in range(len(flipped.signs))
-    ]
+    noise = SignedNoise(loc, deviation, random_sign_bytes((3, 3)))
+    rows = [loc[draw // 2] + noise.signs[row] * deviation[draw] for draw in range(4) for row in range(3)]
     expected = torch.stack(rows)
-    torch.testing.assert_close(flipped.values(), expected)
-    memory = torch.empty(12, 3, dtype=torch.float64)
-    fixed = Flipped(loc.detach(), deviation.detach(), flipped.signs)
-    assert fixed.values(out=memory).data_ptr() == memory.data_ptr()
-    torch.testing.assert_close(memory, expected.detach())
-    slopes = torch.randn(12, 3, dtype=torch.float64)
-    by_autograd = torch.autograd.grad(expected, (loc, deviation), slopes)
-    torch.testing.assert_close(fixed.gradients(slopes), by_autograd)
+    torch.testing.assert_close(noise.values(), expected)
+    of_values = torch.randn(12, 3, dtype=torch.float64)
+    found, by_hand = (torch.autograd.grad(y, (loc, deviation), of_values) for y in (noise.values(), expected))
+    torch.testing.assert_close(found, by_hand)

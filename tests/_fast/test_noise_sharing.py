@@ -3,10 +3,10 @@
 import pytest
 import torch
 from fast_oracle import MEMBERS, flipping
-from slimbayes.layers.flips import Flipped, normal_for_rows, rows_of_a_draw, sharing
 from torch import nn
 
 import slimbayes as sb
+from slimbayes._fast.row_noise import SignedNoise, noise_for_rows, rows_of_a_draw, rows_that_share
 from slimbayes.families import StudentT
 from slimbayes.layers.rank1 import Factor, FactorOptions
 from slimbayes.sampling import Sampling
@@ -29,7 +29,7 @@ def test_samples_of_an_example_never_share_a_draw(batch):
     with flipping(), torch.no_grad():
         (values,) = factor.values(MEMBERS * samples * batch, "layer")
         of_factor = values.view(MEMBERS, samples, batch, channels) - factor.loc.view(MEMBERS, 1, 1, channels)
-        plain = normal_for_rows(samples * batch, channels, torch.ones(1), factor.sampling)
+        plain = noise_for_rows(samples * batch, channels, torch.ones(1), factor.sampling)
     for noise in (of_factor, plain.view(1, samples, batch, channels)):
         magnitudes = [set(rows[:, 0].abs().mul(1e5).round().tolist()) for rows in noise.flatten(0, 1)]
         assert all(len(some) == batch // rows_of_a_draw(batch) for some in magnitudes)
@@ -80,23 +80,14 @@ def test_who_draws_for_each_row(case):
     factor = Factor(4, FactorOptions(members=2, **options), dtype=dtype)
     factor.sampling = Sampling(**state)
     with flipping():
-        assert not factor.flips(8)
         assert isinstance(factor.drawn(8, "layer"), torch.Tensor)
-        assert Factor(4, FactorOptions(members=2, family=StudentT(df=5))).flips(8)
-        assert not Factor(4, FactorOptions(members=8)).flips(8)  # a row each
-
-
-def test_the_factors_of_a_model_share_draws_if_they_need_many_numbers_together():
-    model = sb.rank1(nn.Sequential(*[nn.Linear(128, 128) for _ in range(4)]), members=4)
-    drawn = {}
-    model.net[0].register_forward_hook(lambda *_: drawn.update(model.sampling.drawn))
-    for batch, many in ((4, False), (16, True)):  # 1024 channels of 16 or 64 rows; a factor alone has an eighth
-        model(torch.randn(batch, 128))
-        assert all(isinstance(values, Flipped) == many for values in drawn.values())
+        student = Factor(4, FactorOptions(members=2, family=StudentT(df=5)))
+        assert isinstance(student.drawn(8, "layer"), SignedNoise)
+        assert isinstance(Factor(4, FactorOptions(members=8)).drawn(8, "layer"), torch.Tensor)  # a row each
 
 
 def test_only_much_noise_is_shared():
     factor = Factor(512, FactorOptions(members=4))
-    assert not factor.flips(32)
-    assert factor.flips(64)
-    assert sharing(64, 512, 4, factor.loc, factor.sampling) == 16
+    assert isinstance(factor.drawn(32, "layer"), torch.Tensor)
+    assert isinstance(factor.drawn(64, "layer"), SignedNoise)
+    assert rows_that_share(64, 512, 4, factor.loc, factor.sampling) == 16

@@ -1,14 +1,11 @@
 """The sums of a KL against their plain definitions in float64."""
 
-import math
-
 import pytest
 import torch
-from slimbayes.layers.softplus_sum import softplus_pair_sum
-from slimbayes.layers.sums import weighted_sum
 
-from compiled_kernels import needs_kernels
-from slimbayes.layers import sums
+from slimbayes._fast import weight_sums as sums
+from slimbayes._fast.softplus_sum import softplus_pair_sum
+from slimbayes._fast.weight_sums import weighted_sum
 
 
 def tied_sums(log_u, log_v):
@@ -29,7 +26,6 @@ def gradients(function, *inputs):
     return (logs, squares), torch.autograd.grad(weighted, inputs)
 
 
-@pytest.mark.usefixtures("_each_way")
 @pytest.mark.parametrize("spread", [0.0, 0.1, 1.0, 4.0])
 @pytest.mark.parametrize(("m", "n", "k"), [(300, 400, 1), (300, 400, 2), (1, 7, 2), (300, 40, 3), (50, 60, 5)])
 def test_tied_sums_in_float64(m, n, k, spread):
@@ -40,7 +36,6 @@ def test_tied_sums_in_float64(m, n, k, spread):
     torch.testing.assert_close(slopes, expected_slopes, rtol=1e-10, atol=1e-9)
 
 
-@pytest.mark.usefixtures("_each_way")
 @pytest.mark.parametrize("spread", [0.1, 1.0, 3.0])
 @pytest.mark.parametrize("k", [1, 2, 3])
 def test_tied_sums_in_float32(k, spread):
@@ -78,42 +73,10 @@ def test_all_pairs_are_left_to_others_where_they_are_cheaper():
         assert softplus_pair_sum(torch.cat([broken, torch.rand(3000)]), 3000) is None
 
 
-@pytest.mark.usefixtures("_each_way")
 def test_a_broken_parameter_shows_in_the_sum():
     log_u, log_v = torch.zeros(2000, 2), torch.zeros(2000, 2)
     log_u[3, 1] = float("nan")
     assert all(value.isnan() for value in tied_sums(log_u, log_v))
-
-
-@needs_kernels
-@pytest.mark.parametrize("dtype", [torch.float32, torch.float64], ids=str)
-@pytest.mark.parametrize("spread", [0.0, 0.1, 1.0, 4.0])
-@pytest.mark.parametrize("sizes", [(1, 1), (1, 7), (5, 3), (300, 400), (3, 2000), (1500, 1400)], ids=str)
-def test_the_compiled_sum_of_two_terms(sizes, spread, dtype):
-    logs = [spread * torch.randn(size, 2, dtype=dtype) - 2 for size in sizes]
-    found = sums._of_two(-1.5, 0.3, *logs)
-    if sizes == (1500, 1400) and spread == 4:
-        assert found is None  # many pairs, too far apart for few nodes
-        return
-    exact = [log.double().requires_grad_() for log in logs]
-    plain_logs, plain_squares = plain_tied_sums(*exact)
-    expected = -1.5 * plain_logs + 0.3 * plain_squares
-    single = dtype == torch.float32
-    torch.testing.assert_close(found[0].double(), expected, rtol=1e-5 if single else 1e-10, atol=0)
-    for own, truth in zip(found[1:], torch.autograd.grad(expected, exact), strict=True):
-        assert own.dtype == dtype
-        near = (1e-4 if single else 1e-10) * truth.abs().max().item()
-        torch.testing.assert_close(own.double(), truth, rtol=0, atol=near)
-
-
-@needs_kernels
-@pytest.mark.parametrize("wrong", [math.nan, math.inf, -math.inf, 200.0])
-def test_the_compiled_sum_leaves_what_is_no_number_or_too_far_to_others(wrong):
-    for size in (5, 2000):
-        for side in (0, 1):
-            logs = [torch.zeros(size, 2, dtype=torch.float64) for _ in range(2)]
-            logs[side][3, 1] = wrong
-            assert sums._of_two(1.0, 1.0, *logs) is None
 
 
 def plain_weighted_sum(by_log, by_square, means, log_sigma):
@@ -121,7 +84,6 @@ def plain_weighted_sum(by_log, by_square, means, log_sigma):
     return by_log * log_sigma.sum() + by_square * squares
 
 
-@pytest.mark.usefixtures("_each_way")
 @pytest.mark.parametrize("shape", [(30,), (4, 5, 6)])
 @pytest.mark.parametrize("with_means", [True, False])
 @pytest.mark.parametrize("k", [None, 1, 2, 3])
@@ -145,7 +107,6 @@ def test_weighted_sum(k, with_means, shape):
     assert all(torch.equal(x, y) for x, y in zip(given, before, strict=True))
 
 
-@pytest.mark.usefixtures("_each_way")
 @pytest.mark.parametrize("k", [None, 2])
 def test_two_backward_passes_and_frozen_means(k):
     means = torch.randn(50, 60)

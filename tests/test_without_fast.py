@@ -1,0 +1,48 @@
+"""Speed has a room of its own: one place asks for it, and without it everything works."""
+
+import ast
+import os
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+import slimbayes
+
+SOURCE = Path(slimbayes.__file__).parent
+STEPS = """
+import torch, slimbayes as sb
+assert sb.__file__.startswith({folder!r})
+x, y = torch.randn(64, 8), torch.randint(3, (64,))
+for make in (sb.rank1, sb.batch_ensemble, sb.mean_field, sb.k_tied, sb.mc_dropout):
+    net = torch.nn.Sequential(torch.nn.Linear(8, 600), torch.nn.ReLU(), torch.nn.Linear(600, 3))
+    options = {{"estimator": "local"}} if make in (sb.mean_field, sb.k_tied) else {{}}
+    model = make(net, **options)
+    elbo = sb.ELBO(model, num_data=64)
+    optimiser = torch.optim.Adam(model.param_groups(lr=1e-3))
+    elbo(model(x), y).backward()
+    optimiser.step()
+    model.save_pretrained("stored")
+    again = sb.load("stored", net)
+    assert torch.equal(again.predict(x, samples=0).probs, model.predict(x, samples=0).probs)
+"""
+
+
+def test_with_the_folder_deleted_everything_works(tmp_path):
+    shutil.copytree(SOURCE, tmp_path / "slimbayes", ignore=shutil.ignore_patterns("_fast", "__pycache__"))
+    environment = {**os.environ, "PYTHONPATH": str(tmp_path)}
+    code = STEPS.format(folder=str(tmp_path))
+    subprocess.run([sys.executable, "-c", code], cwd=tmp_path, env=environment, check=True)
+
+
+def test_one_place_asks_for_it():
+    asking = set()
+    for path in SOURCE.rglob("*.py"):
+        if "_fast" in path.relative_to(SOURCE).parts:
+            continue
+        for node in ast.walk(ast.parse(path.read_text())):
+            names = [alias.name for alias in getattr(node, "names", [])] if isinstance(node, ast.ImportFrom) else []
+            module = getattr(node, "module", "") or ""
+            if isinstance(node, ast.ImportFrom) and ("_fast" in module or (module == "slimbayes" and "_fast" in names)):
+                asking.add(path.relative_to(SOURCE).as_posix())
+    assert asking == {"layers/base.py"}
