@@ -28,8 +28,13 @@ def plain_weighted_sum(by_log: float, by_square: float, means: Tensor | None, *l
         tensor(48.)
     """
     sigma = logs[0].exp() if len(logs) == 1 else logs[0].exp() @ logs[1].exp().T
-    log_sigma = logs[0] if len(logs) == 1 else sigma.log()
-    total = by_log * log_sigma.sum() + by_square * sigma.square().sum()
+    if len(logs) == 1:
+        log_sum = logs[0].sum()
+    elif logs[0].shape[1] == 1:  # log(u v) = log u + log v
+        log_sum = len(logs[1]) * logs[0].sum() + len(logs[0]) * logs[1].sum()
+    else:
+        log_sum = sigma.log().sum()
+    total = by_log * log_sum + by_square * sigma.square().sum()
     return total if means is None else total + by_square * means.square().sum()
 
 
