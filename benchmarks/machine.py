@@ -7,7 +7,7 @@ from contextlib import contextmanager
 
 import torch
 
-from slimbayes.allocator import keep_freed_memory
+from slimbayes._allocator import keep_freed_memory
 
 __all__ = ["accelerator", "clock_of", "load_average", "load_warning", "measuring"]
 

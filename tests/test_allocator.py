@@ -9,7 +9,7 @@ import pytest
 SCRIPT = """
 import json, resource, sys
 import torch
-from slimbayes.allocator import keep_freed_memory
+from slimbayes._allocator import keep_freed_memory
 
 asked = sys.argv[1] == "keep" and keep_freed_memory()
 

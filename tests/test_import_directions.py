@@ -24,7 +24,7 @@ ORDER = [
     {"layers"},
     {"batching", "sampling", "likelihoods", "schedules", "priors"},
     {"families", "divergence", "distributions"},
-    {"_checks", "_files", "_lazy", "_provenance", "_seeds", "_text_table", "allocator"},
+    {"_checks", "_files", "_lazy", "_provenance", "_seeds", "_text_table", "_allocator"},
 ]
 #: ``layers.base.fused`` asks ``_fast``; a model saves itself.
 KNOWN = {("layers", "_fast"), ("model", "pretrained")}

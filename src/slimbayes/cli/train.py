@@ -89,7 +89,7 @@ def _single(
     if print_config:
         print(json.dumps(parsed.as_json(), indent=2) if as_json else as_yaml(parsed.as_json()), end="")
         return
-    from slimbayes.allocator import keep_freed_memory
+    from slimbayes._allocator import keep_freed_memory
     from slimbayes.training import fit
     from slimbayes.training.meter import NonFiniteLoss
 

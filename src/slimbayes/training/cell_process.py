@@ -25,7 +25,7 @@ def train_cell(folder: Path) -> str | None:
 
     The whole story goes to the standard error.
     """
-    from slimbayes.allocator import keep_freed_memory
+    from slimbayes._allocator import keep_freed_memory
     from slimbayes.training import Run, fit
 
     keep_freed_memory()
