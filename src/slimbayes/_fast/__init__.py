@@ -1,8 +1,8 @@
 """A room for speed: exact forms of plain operations that take less time. Delete the folder and everything still works.
 
 ``layers.base.fused`` is the only place that asks here. Each function below returns its result, or None where it does
-not apply, and the plain operation does the work. What is kept gains at least 5% of a train step on a network of
-``make bench``; docs/bench.md has the figures.
+not apply, and the plain operation does the work. What stays here is to gain at least 5% of a train step on a network of
+``make bench``; the figures are still to be measured and stored for each.
 
 ======================  ================================================================================
 ``scale_rows``          x ∘ v + b and its gradients in one pass each, by a compiled kernel

@@ -1,6 +1,6 @@
 """Noise for many rows from few random numbers: rows share a draw's magnitudes and have signs of their own.
 
-Drawing noise for each row takes 20% of a train step of an MLP of width 512 (docs/bench.md).
+Random numbers for each row of a dense layer are as many as its activations, and each takes longer than a product.
 """
 
 import math

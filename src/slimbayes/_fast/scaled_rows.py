@@ -1,7 +1,6 @@
 """y = x ∘ v + b for groups of rows: one pass over memory forward, one backward, by a compiled kernel.
 
-Autograd needs a product and a sum for each of x, v and b. On this package's price table the kernel saves 10% of a train
-step of small convolutional networks, and 5 to 10% of an MLP's (docs/bench.md).
+Autograd needs a product and a sum for each of x, v and b. What that gains is still to be measured (``make bench``).
 """
 
 from typing import Any, NamedTuple
