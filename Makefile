@@ -48,9 +48,10 @@ SCALE ?= small
 reproduce: $(VENV)/for-development
 	$(BIN)/python -m reproductions $(if $(NAME),$(NAME) --scale $(SCALE),--list)
 
-# Every table, figure and page of docs/results from the stored runs, which `make reproduce` makes.
+# Every table, figure and page of docs/results, and the tables of costs, from the stored runs.
 results: $(VENV)/for-development
 	$(BIN)/python -m reproductions --results
+	$(BIN)/python -m benchmarks.pages
 
 # Other libraries' train steps beside ours; makes benchmarks/.venv on first use.
 peers:
@@ -60,14 +61,12 @@ $(BIN)/python:
 	$(PYTHON) -m venv $(VENV)
 
 # Compiling all of torch ahead of time would take longer than the demo does for the part that it imports.
-$(VENV)/for-use: pyproject.toml constraints.txt laplace.txt $(KERNELS) | $(BIN)/python
+$(VENV)/for-use: pyproject.toml constraints.txt $(KERNELS) | $(BIN)/python
 	$(PIP) --no-compile -e ".[train,sklearn,report]"
-	$(PIP) --no-deps -r laplace.txt
 	touch $@
 
-$(VENV)/for-development: pyproject.toml constraints.txt laplace.txt $(KERNELS) | $(BIN)/python
+$(VENV)/for-development: pyproject.toml constraints.txt $(KERNELS) | $(BIN)/python
 	$(PIP) -e ".[dev]"
-	$(PIP) --no-deps -r laplace.txt
 	touch $@
 
 clean:

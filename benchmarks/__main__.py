@@ -23,7 +23,7 @@ from slimbayes._checks import check_choice
 from slimbayes._files import write_json
 from slimbayes.cli.errors import errors_of
 from slimbayes.cli.output import check_out, progress_bar
-from slimbayes.report.svg import save
+from slimbayes.report._svg import save
 
 __all__ = ["app"]
 
@@ -110,8 +110,8 @@ def bench(
     Without a suite: the price of every method on every network, in less than
     ten minutes. A train step is zero_grad, forward, cross entropy (with the
     KL), backward and Adam; all cases of a network run on as many rows. The
-    table has each ratio with its target, marks what misses it, and says where
-    the time goes there. Other libraries' stored ratios follow.
+    table has each ratio with the expected one, marks what exceeds it, and says
+    where the time goes there. Other libraries' stored ratios follow.
 
     Each round times every case once, in shuffled order. Ratios are taken
     within a round, so that slow drifts of the machine cancel. The JSON has

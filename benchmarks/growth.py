@@ -21,8 +21,8 @@ from slimbayes import nets
 from slimbayes._checks import check_choice, check_count
 from slimbayes._provenance import provenance
 from slimbayes._text_table import aligned, as_markdown
-from slimbayes.report.figures.panels import Panels, short
-from slimbayes.report.figures.style import MUTED, Drawing, series, styled
+from slimbayes.report.figures._panels import Panels, short
+from slimbayes.report.figures._style import MUTED, Drawing, series, styled
 
 __all__ = [
     "AXES",
@@ -393,7 +393,7 @@ _CURVES = {"seconds": "time", "activation_bytes": "memory of activations"}
 
 @styled()
 def growth_figure(results: dict[str, Any]) -> Drawing:
-    """Draw what ``run_growth`` returned; ``slimbayes.report.svg.save`` writes it.
+    """Draw what ``run_growth`` returned; ``slimbayes.report._svg.save`` writes it.
 
     Example:
         >>> points = [{"value": v, "seconds": 0.1 * v, "activation_bytes": 2**20} for v in (1, 2, 4)]

@@ -9,7 +9,7 @@ import torch
 
 from slimbayes._allocator import keep_freed_memory
 
-__all__ = ["accelerator", "clock_of", "load_average", "load_warning", "measuring"]
+__all__ = ["accelerator", "clock_of", "load_average", "load_warning", "measuring", "torch_threads"]
 
 
 def load_average() -> float | None:
@@ -50,8 +50,15 @@ def measuring(threads: int) -> Iterator[None]:
         2
     """
     keep_freed_memory()
+    with torch_threads(threads):
+        yield
+
+
+@contextmanager
+def torch_threads(threads: int | None) -> Iterator[None]:
+    """Set torch's number of threads for a while; None leaves it."""
     before = torch.get_num_threads()
-    torch.set_num_threads(threads)
+    torch.set_num_threads(before if threads is None else threads)
     try:
         yield
     finally:

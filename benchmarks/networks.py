@@ -1,6 +1,7 @@
 """The networks whose price is measured, each with its rows."""
 
 from collections.abc import Callable
+from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from functools import partial
 
@@ -10,7 +11,7 @@ from torch import Tensor, nn
 from slimbayes import nets
 from slimbayes._checks import check_choice
 
-__all__ = ["CLASSES", "MEMBERS", "NETWORKS", "BenchNetwork", "find_network"]
+__all__ = ["CLASSES", "MEMBERS", "NETWORKS", "PLAIN_NETWORKS", "BenchNetwork", "find_network"]
 
 CLASSES = 10
 MEMBERS = 4
@@ -27,6 +28,8 @@ class BenchNetwork:
         row_shape: Of one input.
         rows: Rows of a batch; a model of K members gets rows / K examples, so that it, too, runs on this many.
         channels_last: Memory format of the weights and inputs.
+        bfloat16: Forward pass and loss run under bfloat16 autocast, of the plain network as of the others.
+        threads: Of torch; None for the run's.
 
     Example:
         >>> network = NETWORKS["mlp_512"]
@@ -40,6 +43,12 @@ class BenchNetwork:
     row_shape: tuple[int, ...]
     rows: int
     channels_last: bool = False
+    bfloat16: bool = False
+    threads: int | None = None
+
+    def precision(self) -> AbstractContextManager[object]:
+        """Return the context that forward passes run in."""
+        return torch.autocast("cpu", torch.bfloat16, enabled=self.bfloat16)
 
     @property
     def memory_format(self) -> torch.memory_format:
@@ -97,8 +106,8 @@ def dense_net(width: int) -> nn.Sequential:
 
 IMAGE = (3, 32, 32)
 
-#: By name.
-NETWORKS = {
+#: In float32, with the run's number of threads, by name; other libraries are measured on these.
+PLAIN_NETWORKS = {
     network.name: network
     for network in (
         BenchNetwork("conv_16", "conv 16", partial(conv_net, 16), IMAGE, 128, True),
@@ -106,6 +115,16 @@ NETWORKS = {
         BenchNetwork("mlp_512", "MLP 512", partial(dense_net, 512), (512,), 256),
         BenchNetwork("mlp_1024", "MLP 1024", partial(dense_net, 1024), (1024,), 512),
         BenchNetwork("wrn_16_4", "WRN-16-4", partial(nets.wide_resnet, "16-4", CLASSES), IMAGE, 32, True),
+    )
+}
+RESNET = partial(nets.CifarResNet, CLASSES, 20)
+#: All of the table, by name. One network in three ways shows what precision and threads change.
+NETWORKS = PLAIN_NETWORKS | {
+    network.name: network
+    for network in (
+        BenchNetwork("resnet_20", "ResNet-20", RESNET, IMAGE, 128, True),
+        BenchNetwork("resnet_20_bf16", "ResNet-20, bf16", RESNET, IMAGE, 128, True, bfloat16=True),
+        BenchNetwork("resnet_20_2", "ResNet-20, 2 threads", RESNET, IMAGE, 128, True, threads=2),
     )
 }
 

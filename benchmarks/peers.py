@@ -97,14 +97,14 @@ def main() -> None:
     options = arguments()
     if not peer_environment.is_inside(options.venv):
         peer_environment.enter(options.venv, "benchmarks.peers")
-    from benchmarks.networks import NETWORKS
+    from benchmarks.networks import PLAIN_NETWORKS
     from slimbayes._checks import check_choice
     from slimbayes._files import write_json
 
-    names = options.networks.split(",") if options.networks else list(NETWORKS)
+    names = options.networks.split(",") if options.networks else list(PLAIN_NETWORKS)
     try:
         for name in names:
-            check_choice("--networks", name, NETWORKS)
+            check_choice("--networks", name, PLAIN_NETWORKS)
     except ValueError as error:
         raise SystemExit(str(error)) from None
     results = measure(names, options.rounds)

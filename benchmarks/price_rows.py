@@ -9,7 +9,7 @@ import torch
 from torch import Tensor, nn
 
 import slimbayes as sb
-from benchmarks.networks import CLASSES, MEMBERS, NETWORKS, BenchNetwork
+from benchmarks.networks import CLASSES, MEMBERS, PLAIN_NETWORKS, BenchNetwork
 from benchmarks.steps import Step, prediction, train_step
 
 __all__ = ["MEMORY", "PREDICTION", "ROWS", "TRAIN", "Row"]
@@ -30,7 +30,8 @@ class Row:
             divided by its first.
         convert: Makes a model out of the plain network; None to take it as it is.
         copies: Rows that an example becomes inside the model.
-        targets: Ratio to the plain network that is not to be exceeded, by network.
+        targets: Ratio to the plain network that is expected, by network: what torch's own products gave on an AMD
+            processor (the run stored at 521c2ea), and for bfloat16 what is aimed at.
         dense_only: Measured on networks of vectors alone.
         also_against: Another row of the kind that this one is divided by, too.
     """
@@ -51,7 +52,9 @@ class Row:
     def build(self, network: BenchNetwork, device: torch.device) -> tuple[nn.Module, Step]:
         """Return the model and what is timed; under one seed all rows of a kind have the same network and batches."""
         model, batches = self.model(network, device)
-        return model, prediction(model, batches[0][0]) if self.kind == PREDICTION else train_step(model, batches)
+        if self.kind == PREDICTION:
+            return model, prediction(model, batches[0][0], network.precision)
+        return model, train_step(model, batches, precision=network.precision)
 
     def model(self, network: BenchNetwork, device: torch.device) -> tuple[nn.Module, list[tuple[Tensor, Tensor]]]:
         """Return the model and its batches."""
@@ -70,15 +73,13 @@ class Row:
 
 
 def _targets(*ratios: float) -> dict[str, float]:
-    return dict(zip(NETWORKS, ratios, strict=True))
+    return dict(zip(PLAIN_NETWORKS, ratios, strict=True))
 
 
-SHARED_DRAW = _targets(1.15, 1.06, 1.25, 1.15, 1.06)
-PER_EXAMPLE = _targets(1.30, 1.12, 1.45, 1.35, 1.12)
-PREDICTED = _targets(1.15, 1.06, 1.30, 1.20, 1.06)
-SPLIT = _targets(1.35, 1.15, 1.5, 1.4, 1.15)
-TIED = {"mlp_512": 1.5, "mlp_1024": 1.35}
-PEAK = dict.fromkeys(NETWORKS, 1.25)
+BATCH_ENSEMBLE = _targets(1.14, 1.05, 1.21, 1.10, 1.06)
+PER_EXAMPLE = _targets(1.20, 1.06, 1.48, 1.30, 1.07) | {"resnet_20_bf16": 1.2}
+PREDICTED = _targets(1.18, 1.05, 1.31, 1.09, 1.06)
+PEAK = _targets(1.25, 1.25, 1.7, 1.7, 1.25)
 
 batch_ensemble = partial(sb.batch_ensemble, members=MEMBERS)
 rank1 = partial(sb.rank1, members=MEMBERS)
@@ -91,14 +92,14 @@ ROWS = {
     row.name: row
     for row in (
         Row("plain", "plain network, train step", TRAIN),
-        Row("batch_ensemble", "batch_ensemble, train step", TRAIN, batch_ensemble, MEMBERS, SHARED_DRAW),
-        Row("rank1 shared", "rank1, shared draw, train step", TRAIN, shared, MEMBERS, SHARED_DRAW),
+        Row("batch_ensemble", "batch_ensemble, train step", TRAIN, batch_ensemble, MEMBERS, BATCH_ENSEMBLE),
+        Row("rank1 shared", "rank1, shared draw, train step", TRAIN, shared, MEMBERS),
         Row("rank1 per example", "rank1, noise per example, train step", TRAIN, rank1, MEMBERS, PER_EXAMPLE),
-        Row("rank1 split", 'rank1, train_on="split", epoch', TRAIN, split, 1, SPLIT),
-        Row("k_tied local", "k_tied, local, train step", TRAIN, tied, 1, TIED, dense_only=True),
+        Row("rank1 split", 'rank1, train_on="split", epoch', TRAIN, split, 1, {"resnet_20_bf16": 1.2}),
+        Row("k_tied local", "k_tied, local, train step", TRAIN, tied, 1, dense_only=True),
         Row("plain prediction", "plain network, prediction", PREDICTION),
         Row("rank1 prediction", "rank1, prediction, per row", PREDICTION, rank1, MEMBERS, PREDICTED),
-        Row("rank1 shared prediction", "rank1, shared draw, prediction", PREDICTION, shared, MEMBERS, PREDICTED),
+        Row("rank1 shared prediction", "rank1, shared draw, prediction", PREDICTION, shared, MEMBERS),
         Row("plain memory", "plain network, activation memory", MEMORY),
         Row("rank1 memory", "rank1, noise per example, activation memory", MEMORY, rank1, MEMBERS, PEAK),
     )

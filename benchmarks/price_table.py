@@ -1,15 +1,16 @@
 """The price table, for people."""
 
 import json
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from importlib.resources import files
 from typing import Any
 
 from benchmarks.lstm import LSTM, LSTM_ROWS
+from benchmarks.networks import NETWORKS
 from benchmarks.price_rows import ROWS
 from slimbayes._text_table import aligned, as_markdown
 
-__all__ = ["misses", "peers", "price_table", "profile_table"]
+__all__ = ["misses", "peers", "peers_table", "price_table", "profile_table"]
 
 MISSED = "*"
 
@@ -30,10 +31,10 @@ def price_table(results: dict[str, Any], markdown: bool = False, stored_peers: d
                                         conv 16
         plain network, train step       10.0 ms
         rank1, shared draw, train step  1.20 (1.15) *
-        Ratio to the plain network on as many rows (median of interleaved rounds), its target in brackets; * misses it.
+        Ratio to the plain network on as many rows, median of interleaved rounds; expected in brackets, * exceeds it.
         4 members, 1 thread; rows: conv 16 128.
-        Misses:
-        - rank1, shared draw, train step on conv 16: 1.20 (95% interval 1.10 to 1.30), target 1.15
+        Above what was expected:
+        - rank1, shared draw, train step on conv 16: 1.20 (95% interval 1.10 to 1.30), expected 1.15
     """
     networks = {name: one for name, one in results["settings"]["networks"].items() if name != LSTM.name}
     measured = {name: results["results"].get(name, {}) for name in networks}
@@ -44,8 +45,8 @@ def price_table(results: dict[str, Any], markdown: bool = False, stored_peers: d
     if len(rows) > 1:
         lines += [_laid_out(rows, markdown), *([""] if markdown else [])]
         lines.append(
-            "Ratio to the plain network on as many rows (median of interleaved rounds), its target in brackets; "
-            f"{MISSED} misses it."
+            "Ratio to the plain network on as many rows, median of interleaved rounds; expected in brackets, "
+            f"{MISSED} exceeds it."
         )
     settings = results["settings"]
     count = ", ".join(f"{one['title']} {one['rows']}" for one in settings["networks"].values())
@@ -54,14 +55,14 @@ def price_table(results: dict[str, Any], markdown: bool = False, stored_peers: d
     if sentence := _lstm(results["results"].get(LSTM.name, {}), LSTM.title):
         lines.append(sentence)
     if missed := misses(results):
-        lines += ["Misses:", *([""] if markdown else []), *(f"- {words}" for words in missed)]
+        lines += ["Above what was expected:", *([""] if markdown else []), *(f"- {words}" for words in missed)]
     if stored_peers is not None:
-        lines += ["", *_peers(stored_peers, networks, markdown)]
+        lines += ["", *peers_table(stored_peers, networks, markdown)]
     return "\n".join(lines)
 
 
 def misses(results: dict[str, Any]) -> list[str]:
-    """Return what costs more than its target, each in words.
+    """Return what costs more than expected, each in words.
 
     Args:
         results: What ``run_price`` returned.
@@ -77,7 +78,7 @@ def misses(results: dict[str, Any]) -> list[str]:
             if one.get("met") is False:
                 low, high = one.get("interval", (None, None))
                 spread = "" if low is None else f" (95% interval {low:.2f} to {high:.2f})"
-                found.append(f"{ROWS[name].title} on {title}: {one['ratio']:.2f}{spread}, target {one['target']:.2f}")
+                found.append(f"{ROWS[name].title} on {title}: {one['ratio']:.2f}{spread}, expected {one['target']:.2f}")
     return found
 
 
@@ -167,8 +168,20 @@ def _lstm(cases: dict[str, Any], title: str) -> str:
     return f"{title}, {what}: {' and '.join(ratios)} (stated, no target)." if ratios else ""
 
 
-def _peers(stored: dict[str, Any], networks: dict[str, Any], markdown: bool) -> list[str]:
-    measured = {network: stored["results"].get(network, {}) for network in networks}
+def peers_table(stored: dict[str, Any], networks: Iterable[str] | None = None, markdown: bool = True) -> list[str]:
+    """Return what other libraries cost, in lines: when and where it was measured, and the table.
+
+    Args:
+        stored: What ``peers()`` returned.
+        networks: Names, in order; None for all that were measured.
+        markdown: Write a Markdown table instead of aligned columns.
+
+    Example:
+        >>> peers_table({"results": {}})
+        []
+    """
+    titles_of = {name: NETWORKS[name].title if name in NETWORKS else name for name in networks or stored["results"]}
+    measured = {network: stored["results"].get(network, {}) for network in titles_of}
     titles = {
         name: f"slimbayes {name}" if name in ROWS else name
         for cases in measured.values()
@@ -177,7 +190,7 @@ def _peers(stored: dict[str, Any], networks: dict[str, Any], markdown: bool) -> 
     }
     hardware = stored.get("hardware", {})
     when = f"measured {stored.get('time', 'at an unknown time')[:10]} on {hardware.get('processor', 'another machine')}"
-    rows = _rows(titles, networks, measured)
+    rows = _rows(titles, {name: {"title": title} for name, title in titles_of.items()}, measured)
     if len(rows) == 1:
         return []
     line = f"Peers, train step, ratio to the plain network in one interleaved run, {when}:"

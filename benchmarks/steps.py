@@ -1,6 +1,7 @@
 """What is timed: a train step and a prediction, of a plain network or a Bayesian model."""
 
 from collections.abc import Callable, Sequence
+from contextlib import AbstractContextManager, nullcontext
 from itertools import cycle
 
 import torch
@@ -20,7 +21,10 @@ NUM_DATA = 50_000
 
 
 def train_step(
-    model: nn.Module, batches: Sequence[tuple[Tensor, Tensor]], wrap: Callable[[Loss], Loss] | None = None
+    model: nn.Module,
+    batches: Sequence[tuple[Tensor, Tensor]],
+    wrap: Callable[[Loss], Loss] | None = None,
+    precision: Callable[[], AbstractContextManager[object]] = nullcontext,
 ) -> Step:
     """Return a function that trains on the next batch: zero_grad, forward, cross entropy, backward, fused Adam.
 
@@ -28,6 +32,7 @@ def train_step(
         model: A plain network or a ``BayesianModel``, whose loss has the KL, too.
         batches: Inputs and class indices; the step goes round them, so that as many steps as batches are an epoch.
         wrap: What to make of the forward pass and loss, such as a compiled one.
+        precision: Makes the context that forward pass and loss run in, such as autocast.
 
     Example:
         >>> net = nn.Linear(8, 3)
@@ -41,7 +46,8 @@ def train_step(
     rounds = cycle(batches)
 
     def forward(x: Tensor, y: Tensor) -> Tensor:
-        return loss(model(x), y)
+        with precision():
+            return loss(model(x), y)
 
     if wrap is not None:
         forward(*batches[0])  # the first pass checks that every layer is called, which is not compiled
@@ -56,7 +62,9 @@ def train_step(
     return step
 
 
-def prediction(model: nn.Module, x: Tensor) -> Step:
+def prediction(
+    model: nn.Module, x: Tensor, precision: Callable[[], AbstractContextManager[object]] = nullcontext
+) -> Step:
     """Return a function that predicts: ``model.predict(x)``, or a plain network's forward pass in evaluation mode.
 
     Example:
@@ -65,10 +73,7 @@ def prediction(model: nn.Module, x: Tensor) -> Step:
     model.eval()
 
     def predict() -> None:
-        if isinstance(model, sb.BayesianModel):
-            model.predict(x)
-        else:
-            with torch.no_grad():
-                model(x)
+        with precision(), torch.no_grad():
+            model.predict(x) if isinstance(model, sb.BayesianModel) else model(x)
 
     return predict

@@ -1,9 +1,12 @@
 """What is measured: suites of training steps that differ in the method alone."""
 
 from collections.abc import Callable, Sequence
+from contextlib import ExitStack
 from dataclasses import dataclass
 from functools import partial
+from importlib import import_module
 from typing import Any
+from unittest.mock import patch
 
 import torch
 from torch import Tensor, nn
@@ -200,6 +203,45 @@ EAGER_SUITES = {
 }
 
 
+#: What `_fast` does, by the row of the price table that it is there for.
+PIECES = {
+    "rank1 per example": ("scale_rows", "signed_noise"),
+    "k_tied local": ("local_linear", "noise_for_rows", "weighted_sum"),
+}
+
+
+def _without(method: str, network_name: str, operations: Sequence[str]) -> Step:
+    """Return a train step in which `_fast` declines some operations, so that the plain ones do the work."""
+    network = NETWORKS[network_name]
+    model, batches = ROWS[method].model(network, torch.device("cpu"))
+    step = train_step(model, batches, precision=network.precision)
+
+    def slower() -> None:
+        with ExitStack() as stack:
+            for operation in operations:
+                stack.enter_context(patch.object(import_module("slimbayes._fast"), operation, lambda *args: None))
+            step()
+
+    return slower
+
+
+def _pieces_suite(name: str) -> Suite:
+    network = NETWORKS[name]
+    cases = [Case("plain", partial(_without, "plain", name, ()))]
+    for method, operations in PIECES.items():
+        if not ROWS[method].applies(network):
+            continue
+        cases.append(Case(method, partial(_without, method, name, ())))
+        cases += [Case(f"{method}, no {one}", partial(_without, method, name, (one,))) for one in operations]
+        cases.append(Case(f"{method}, none", partial(_without, method, name, operations)))
+    return Suite(
+        f"fast_{name}",
+        f"train step of {network.title} on {network.rows} rows, with parts of _fast switched off",
+        tuple(cases),
+        network.rows,
+    )
+
+
 #: Rows of the price table that are compiled.
 METHODS = ("plain", "batch_ensemble", "rank1 shared", "rank1 per example")
 
@@ -226,7 +268,7 @@ def compiled(loss: Callable[[Tensor, Tensor], Tensor]) -> Callable[[Tensor, Tens
 def _build(method: str, network_name: str, wrap: bool) -> Step:
     network = NETWORKS[network_name]
     model, batches = ROWS[method].model(network, torch.device("cpu"))
-    return train_step(model, batches, compiled if wrap else None)
+    return train_step(model, batches, compiled if wrap else None, network.precision)
 
 
 def _suite(name: str) -> Suite:
@@ -237,6 +279,7 @@ def _suite(name: str) -> Suite:
     return Suite(f"compiled_{name}", description, tuple(cases), network.rows)
 
 
-COMPILED_SUITES = {suite.name: suite for suite in map(_suite, ("mlp_512", "conv_16"))}
+COMPILED_SUITES = {suite.name: suite for suite in map(_suite, ("mlp_512", "conv_16", "resnet_20_bf16"))}
+PIECES_SUITES = {suite.name: suite for suite in map(_pieces_suite, ("mlp_512", "conv_16", "resnet_20_bf16"))}
 #: By name.
-SUITES = EAGER_SUITES | COMPILED_SUITES
+SUITES = EAGER_SUITES | COMPILED_SUITES | PIECES_SUITES

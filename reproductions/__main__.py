@@ -2,6 +2,7 @@
 
 import json
 import os
+from fnmatch import fnmatch
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -47,6 +48,10 @@ def reproduce(
     data_dir: Annotated[
         Path | None, typer.Option(help="Where the data sets are; $SLIMBAYES_DATA if not given.")
     ] = None,
+    only: Annotated[
+        list[str] | None,
+        typer.Option(help="Make only runs of such names, as 'rank1-*-seed0'; may be given several times."),
+    ] = None,
     workers: Annotated[int, typer.Option(min=1, help="Runs side by side, one thread each.")] = 2,
     as_json: Annotated[bool, typer.Option("--json", help="Print the list as JSON.")] = False,
     quiet: Annotated[bool, typer.Option("--quiet", "-q", help="Show no progress.")] = False,
@@ -67,10 +72,10 @@ def reproduce(
                 f"There is no folder {folder}. Call this in a clone of the project, or give --folder."
             )
         if show_list:
-            from reproductions.listing import listing, listing_text
+            from reproductions.listing import listing, listing_text, runs_text
 
             rows = listing(folder)
-            print(json.dumps(rows, indent=2) if as_json else listing_text(rows))
+            print(json.dumps(rows, indent=2) if as_json else f"{listing_text(rows)}\n\n{runs_text(folder)}")
             return
         if rebuild:
             from reproductions.pages import rebuild as make
@@ -80,7 +85,7 @@ def reproduce(
             return
         if not names:
             raise ValueError("give the name of a table or figure, or --list to see them")
-        _run(names, scale, folder, results or folder / "results", runs, data_dir, workers, quiet)
+        _run(names, scale, folder, results or folder / "results", runs, data_dir, only, workers, quiet)
 
 
 def _run(
@@ -90,10 +95,11 @@ def _run(
     results: Path,
     runs: Path,
     data_dir: Path | None,
+    only: list[str] | None,
     workers: int,
     quiet: bool,
 ) -> None:
-    from reproductions.jobs import missing_jobs, run_jobs
+    from reproductions.jobs import check_names, missing_jobs, run_jobs
     from reproductions.study import SCALES
     from slimbayes._checks import check_choice
 
@@ -102,6 +108,9 @@ def _run(
     if data_dir is not None:
         os.environ["SLIMBAYES_DATA"] = str(data_dir.resolve())  # which all runs read, whatever a scale changes
     jobs = missing_jobs(studies, scale, results)
+    if only:
+        check_names(only, studies, scale)
+        jobs = [job for job in jobs if any(fnmatch(job.cell.name, pattern) for pattern in only)]
     for command in others:
         typer.secho(f"No study has all of it; what is timed is measured by: {command}", err=True)
     if not quiet:

@@ -5,19 +5,32 @@ from dataclasses import fields, replace
 from pathlib import Path
 from typing import Any
 
-from slimbayes._checks import check_choice
-from slimbayes.evaluation.evaluating import evaluate
+import torch
+
+from slimbayes._checks import check_choice, check_count
+from slimbayes._seeds import Purpose, mix
+from slimbayes.analysis.factors import member_distance
+from slimbayes.calibration.temperature import TemperatureScaling
+from slimbayes.data.dataset import ExampleSource
+from slimbayes.evaluation._per_example_scores import first_samples
+from slimbayes.evaluation.evaluating import evaluate, predict
 from slimbayes.evaluation.loading import load_subject
 from slimbayes.evaluation.record import FILE, Evaluation
 from slimbayes.evaluation.settings import Settings
 from slimbayes.evaluation.subject import Subject
+from slimbayes.layers.rank1 import Factor
+from slimbayes.prediction import Prediction
 
 __all__ = ["asked", "evaluated"]
 
-#: Where a study differs from ``slimbayes evaluate``: it looks at the last weights, and at nothing it does not name.
-DEFAULTS: dict[str, Any] = {"which": "last", "ood": "none", "resamples": 0}
-#: What is kept of each type and severity.
+#: Where a study differs from ``slimbayes evaluate``: it looks at the last weights, once at each member, and at nothing
+#: it does not name.
+DEFAULTS: dict[str, Any] = {"samples": (1,), "which": "last", "ood": "none", "resamples": 0}
 MAIN = ("nll", "accuracy", "ece")
+#: What is kept of each type and severity.
+KEPT = (*MAIN, "mutual_information", "disagreement")
+#: Validation examples whose draws are in memory at once.
+VALIDATED = 1024
 #: Tables call them by one name, with c for corrupted before it.
 CORRUPTED = {f"c{name}": name for name in (*MAIN, "auc_pr")}
 DIVERSITY = ("disagreement", "normalised_disagreement", "kl", "cosine_similarity")
@@ -31,9 +44,11 @@ def evaluated(folder: Path, settings: Mapping[str, Any] | None = None) -> dict[s
 
     Args:
         folder: Of the run.
-        settings: Fields of ``slimbayes.evaluation.Settings``, and two more: ``validation``, whether to score the
-            validation examples too, and ``epochs``, whether to keep each epoch's scores. ``samples`` is a number or
-            a list, whose first number is the one that tables show.
+        settings: Fields of ``slimbayes.evaluation.Settings``, and three more: ``validation``, whether to score the
+            validation examples too; ``epochs``, whether to keep each epoch's scores; ``draws``, in place of
+            ``samples``: draws of all members together. With ``temperature: fit`` the temperature is fitted on the
+            validation examples. ``samples`` is a number or a list, whose first number is the
+            one that tables show.
 
     Returns:
         JSON values. Scores by name: those of the clean test examples (``nll``, ``accuracy``, ``ece``, ...); means over
@@ -42,7 +57,11 @@ def evaluated(folder: Path, settings: Mapping[str, Any] | None = None) -> dict[s
         mean scores alone (``member_nll``, ...); ``validation_nll`` and so on if asked for. Besides them ``by_samples``,
         the same scores for each number of draws; ``by_severity``, the mean, median and standard deviation over types;
         ``corrupted``, by type and severity; ``ood``; ``epochs``; ``parameters``, running statistics counted; and the
-        effective ``settings``. What was not asked for, or cannot be computed, is not there.
+        effective ``settings``. ``each`` holds each test example's ``nll`` and whether it is ``right``, and of those
+        that are corrupted the means over types and severities, ``cnll`` and ``cright``. What was not asked for, or
+        cannot be computed, is not there. ``tempered`` has the same under the temperature: ``temperature``, scores and
+        ``each``. ``members`` has each member's scores, ``factor_distance`` how far their factors are apart (root mean
+        square over elements, mean over pairs).
 
     Example:
         >>> import tempfile
@@ -54,9 +73,18 @@ def evaluated(folder: Path, settings: Mapping[str, Any] | None = None) -> dict[s
         True
     """
     wanted, validation, epochs = asked(settings or {})
-    subject = load_subject(folder, which=wanted.which)
+    subject = load_subject(folder, which=wanted.which, trust="reproductions.smoke")
+    if draws := (settings or {}).get("draws"):
+        if draws % subject.model.members:
+            raise ValueError(
+                f"Expected argument `look.evaluate.draws` to be a multiple of the members, of which {subject.name} has "
+                f"{subject.model.members}, but got {draws}."
+            )
+        wanted = replace(wanted, samples=(draws // subject.model.members,))
+    if (settings or {}).get("temperature") == "fit":
+        wanted = replace(wanted, temperature=_temperature(subject, wanted))
     found = _evaluation(subject, wanted)
-    content, first = found.content, wanted.samples[0]
+    content, first = found.content, _first(wanted)
     by_samples = {str(samples): _scores(found, samples) for samples in found.samples}
     result = {
         **by_samples[str(first)],
@@ -69,6 +97,15 @@ def evaluated(folder: Path, settings: Mapping[str, Any] | None = None) -> dict[s
             key: content["settings"][key] for key in ("samples", "corruptions", "severities", "limit", "which")
         },
     }
+    if wanted.each:
+        result["each"] = _each(found.result(first))
+    if wanted.temperature is not None:
+        result["tempered"] = {"temperature": wanted.temperature, **_tempered(found.result(first), wanted.each)}
+    if members := found.result(first)["clean"]["members"]:
+        result["members"] = members
+        if any(isinstance(part, Factor) for part in subject.model.stochastic()):
+            distances = member_distance(subject.model)["all"]
+            result["factor_distance"] = float(distances.sum() / (len(distances) * (len(distances) - 1)))
     if validation:
         result |= _validation(subject, wanted)
     if epochs:
@@ -98,11 +135,23 @@ def asked(given: Mapping[str, Any]) -> tuple[Settings, bool, bool]:
     """
     known = [field.name for field in fields(Settings)]
     for key in given:
-        check_choice("look.evaluate", key, [*known, "validation", "epochs"])
+        check_choice("look.evaluate", key, [*known, "validation", "epochs", "draws"])
+    if "draws" in given:
+        check_count("look.evaluate.draws", given["draws"])
+        if "samples" in given:
+            raise ValueError("Expected `look.evaluate` to have `samples` or `draws`, but got both. Give one.")
     own = {key: tuple(value) if isinstance(value, list) else value for key, value in given.items() if key in known}
+    if own.get("temperature") == "fit":  # which needs a model
+        del own["temperature"]
     if isinstance(own.get("samples"), int):
         own["samples"] = (own["samples"],)
     return Settings(**{**DEFAULTS, **own}), bool(given.get("validation")), bool(given.get("epochs"))
+
+
+def _first(settings: Settings) -> int:
+    """Return the number of draws of each member that a study names first."""
+    assert settings.samples is not None  # ``DEFAULTS`` has it
+    return settings.samples[0]
 
 
 def _scores(found: Evaluation, samples: int) -> dict[str, float]:
@@ -131,17 +180,66 @@ def _by_severity(found: Evaluation, samples: int) -> dict[str, Any]:
 def _by_type(found: Evaluation, samples: int) -> dict[str, Any]:
     table: dict[str, Any] = {}
     for kind, severity, scores in found.corrupted(samples):
-        table.setdefault(kind, {})[str(severity)] = {name: scores[name] for name in MAIN if name in scores}
+        table.setdefault(kind, {})[str(severity)] = {
+            name: scores[name] for name in KEPT if scores.get(name) is not None
+        }
     return table
 
 
-def _validation(subject: Subject, settings: Settings) -> dict[str, float]:
-    data = subject.data
-    if data.validation is None:
-        raise ValueError(
-            f"Expected argument `look.evaluate.validation` to be false, but got true: {data.name} has no validation "
-            "examples here. Set `data.validation`."
+def _each(result: Mapping[str, Any]) -> dict[str, list[float]]:
+    """Return what was kept of each example; of corrupted ones, means over types and severities."""
+    corrupted = [one["each"] for severities in result["corrupted"].values() for one in severities.values()]
+    clean = dict(result["clean"]["each"])
+    columns = {f"c{name}": zip(*(one[name] for one in corrupted), strict=True) for name in clean if corrupted}
+    means = {name: [round(sum(values) / len(values), 4) for values in rows] for name, rows in columns.items()}
+    return clean | means
+
+
+def _tempered(result: Mapping[str, Any], each: bool) -> dict[str, Any]:
+    clean = result["clean"]["tempered"]
+    table = {
+        kind: {severity: one["tempered"] for severity, one in severities.items()}
+        for kind, severities in result["corrupted"].items()
+    }
+    found: dict[str, Any] = {name: clean["scores"][name] for name in MAIN}
+    every = [one["scores"] for severities in table.values() for one in severities.values()]
+    found |= {f"c{name}": sum(one[name] for one in every) / len(every) for name in MAIN if every}
+    found["corrupted"] = {
+        kind: {severity: {name: one["scores"][name] for name in MAIN} for severity, one in severities.items()}
+        for kind, severities in table.items()
+    }
+    return found | ({"each": _each({"clean": clean, "corrupted": table})} if each else {})
+
+
+def _temperature(subject: Subject, settings: Settings) -> float:
+    """Return the temperature of the mixture's class probabilities with the best NLL on validation examples."""
+    data, samples = _with_validation(subject), _first(settings)
+    log_probs, targets = [], []
+    for rows in torch.arange(len(data)).split(VALIDATED):
+        inputs, some = data.fetch(rows)
+        prediction = predict(
+            subject,
+            subject.data.preparation(*inputs),
+            samples=samples,
+            batch_size=settings.batch_size,
+            seed=mix(settings.seed, Purpose.EVALUATION, int(rows[0])),
+            where="validation",
         )
-    aside = replace(subject, data=replace(data, test=data.validation), folder=None)
+        log_probs.append(first_samples(prediction, samples).class_log_probs)
+        targets.append(some)
+    return TemperatureScaling().fit(Prediction(torch.cat(log_probs)[None]), torch.cat(targets)).temperature
+
+
+def _with_validation(subject: Subject) -> ExampleSource:
+    if subject.data.validation is None:
+        raise ValueError(
+            f"Expected `look.evaluate` to ask for nothing of validation examples, but {subject.data.name} has none "
+            "here. Set `data.validation`."
+        )
+    return subject.data.validation
+
+
+def _validation(subject: Subject, settings: Settings) -> dict[str, float]:
+    aside = replace(subject, data=replace(subject.data, test=_with_validation(subject)), folder=None)
     (found,) = evaluate([aside], replace(settings, corruptions="none", ood="none"))
-    return {f"validation_{name}": value for name, value in _known(found.clean(settings.samples[0])).items()}
+    return {f"validation_{name}": value for name, value in _known(found.clean(_first(settings))).items()}

@@ -3,19 +3,21 @@
 import json
 import sys
 import traceback
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import closing
 from dataclasses import dataclass
+from fnmatch import fnmatch
+from itertools import chain
 from pathlib import Path
 
 from reproductions.stored import comparable, readable, result_path, stored_run
 from reproductions.study import Look, Study
 from slimbayes._files import replacing, write_json
-from slimbayes.training.cells import Cell
-from slimbayes.training.local import run_locally
+from slimbayes.training._cells import Cell
+from slimbayes.training._local import run_locally
 from slimbayes.training.run import Run
 
-__all__ = ["Job", "missing_jobs", "run_job", "run_jobs"]
+__all__ = ["Job", "check_names", "missing_jobs", "run_job", "run_jobs"]
 
 
 #: Holds what is to be stored beside the numbers, and where; in a run's folder.
@@ -32,6 +34,7 @@ class Job:
         cell: Title, seed and configuration.
         look: What is measured after training.
         minutes: How long it is thought to take.
+        members: Names of the study's runs that it is made of, if it is an ensemble that is not trained.
     """
 
     study: str
@@ -39,12 +42,14 @@ class Job:
     cell: Cell
     look: Look
     minutes: float
+    members: tuple[str, ...] = ()
 
     @classmethod
     def of(cls, name: str, study: Study, scale: str) -> list["Job"]:
         """Return all runs of a study at a scale."""
         look, minutes = study.look_at(scale), study.scale(scale).minutes
-        return [cls(name, scale, cell, look, minutes) for cell in study.cells(scale)]
+        members = study.members_of(scale)
+        return [cls(name, scale, cell, look, minutes, tuple(members.get(cell.name, ()))) for cell in study.cells(scale)]
 
     def prepare(self, runs: Path, results: Path) -> Path:
         """Write down what ``run_job`` needs; return the run's folder.
@@ -70,7 +75,8 @@ class Job:
             "seed": self.cell.seed,
         }
         path = result_path(results, self.study, self.scale, self.cell.name).resolve()
-        write_json(folder / FILE, {"about": about, "look": self.look.model_dump(), "result": str(path)})
+        content = {"about": about, "look": self.look.model_dump(), "result": str(path), "members": self.members}
+        write_json(folder / FILE, content)
         return folder
 
 
@@ -82,13 +88,16 @@ def run_job(folder: Path) -> str | None:
     """
     from reproductions.measurements import look_at
     from slimbayes._provenance import provenance
-    from slimbayes.training.cell_process import train_cell
+    from slimbayes.training._cell_process import train_cell
 
     job = json.loads((folder / FILE).read_text())
-    error = train_cell(folder)
-    if error is not None:
-        return error
+    if not job.get("members"):
+        error = train_cell(folder)
+        if error is not None:
+            return error
     try:
+        if members := job.get("members"):
+            _assemble(folder, [Run(folder.parent / name) for name in members])
         found = look_at(folder, Look(**job["look"]))
         path = Path(job["result"])
         path.parent.mkdir(parents=True, exist_ok=True)
@@ -102,14 +111,37 @@ def run_job(folder: Path) -> str | None:
     return None
 
 
+def _assemble(folder: Path, members: Sequence[Run]) -> None:
+    """Make a folder the run of an ensemble of others, unless it is already."""
+    from slimbayes.training._assembly import assemble
+
+    missing = [run.folder.name for run in members if not run.exists() or run.result is None]
+    if missing:
+        raise FileNotFoundError(f"The members {', '.join(missing)} are not in {folder.parent}. Train them there first.")
+    run = Run(folder)
+    if run.result is None:
+        assemble(run, run.config, members)
+
+
 TASK = "reproductions.jobs:run_job"
 
 
 def missing_jobs(studies: Mapping[str, Study], scale: str, results: Path) -> list[Job]:
-    """Return the runs that are not stored yet, longest first; a study without the scale has its nearest one."""
+    """Return the runs that are not stored yet; a study without the scale has its nearest one.
+
+    The longest go first; of those that are equally long, first seeds before second ones. Ensembles of others are last.
+    """
     jobs = [job for name, study in studies.items() for job in Job.of(name, study, study.nearest(scale))]
     missing = [job for job in jobs if stored_run(results, job.study, job.scale, job.cell, job.look) is None]
-    return sorted(missing, key=lambda job: -job.minutes)
+    return sorted(missing, key=lambda job: (bool(job.members), -job.minutes, job.cell.seed))
+
+
+def check_names(patterns: Iterable[str], studies: Mapping[str, Study], scale: str) -> None:
+    """Raise unless each pattern, such as ``rank1-*-seed0``, fits the name of some run."""
+    names = [cell.name for study in studies.values() for cell in study.cells(study.nearest(scale))]
+    for pattern in patterns:
+        if not any(fnmatch(name, pattern) for name in names):
+            raise ValueError(f"Expected `--only` to fit a run, but got {pattern!r}. There are {', '.join(names)}.")
 
 
 def run_jobs(
@@ -133,10 +165,13 @@ def run_jobs(
     Returns:
         What went wrong, by the run's folder.
     """
+    jobs = list(jobs)
     folders = [job.prepare(runs.resolve(), results) for job in jobs]
+    ensembles = [folder for folder, job in zip(folders, jobs, strict=True) if job.members]
+    others = [folder for folder in folders if folder not in ensembles]
     failed: dict[str, str] = {}
-    with closing(run_locally(folders, workers, TASK)) as outcomes:
-        for done, (folder, error) in enumerate(outcomes, 1):
+    with closing(run_locally(others, workers, TASK)) as first, closing(run_locally(ensembles, workers, TASK)) as second:
+        for done, (folder, error) in enumerate(chain(first, second), 1):
             if error is not None:
                 failed[str(folder)] = error
             if not quiet and not sys.stderr.isatty():

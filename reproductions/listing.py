@@ -10,7 +10,7 @@ from reproductions.pages import runs_in_words
 from reproductions.stored import SHOWN_SCALES, Sources
 from slimbayes._text_table import aligned
 
-__all__ = ["listing", "listing_text"]
+__all__ = ["listing", "listing_text", "runs_text"]
 
 
 def listing(folder: Path) -> list[dict[str, Any]]:
@@ -58,6 +58,29 @@ def listing_text(rows: Sequence[Mapping[str, Any]]) -> str:
         table.append([row["name"], item, ", ".join(row["data"]), *hours, row["results"]])
     note = "Hours are those of all runs, one after another; on one CPU core unless something else is said."
     return f"{aligned(table)}\n{note}"
+
+
+def runs_text(folder: Path, scale: str = "small") -> str:
+    """Return what runs there are to make at a scale, study by study, and what is done, as a table for people.
+
+    A study without the scale has its nearest one, unless that is out of two cores' reach. Hours are those of one core.
+    """
+    sources = Sources(folder)
+    table = [["study", "scale", "runs", "stored", "hours", "hours to go", "next"]]
+    for name, study in sources.studies.items():
+        near = study.nearest(scale)
+        if near not in study.scales or study.scale(near).hardware != "one CPU core":
+            continue
+        done = {run["cell"] for run in sources.runs_at(name, near)}
+        cells = sorted(study.cells(near), key=lambda cell: cell.seed)
+        missing = [cell.name for cell in cells if cell.name not in done]
+        each = study.scale(near).minutes / 60
+        hours = [f"{each * len(cells):.1f}", f"{each * len(missing):.1f}"]
+        table.append([name, near, str(len(cells)), str(len(cells) - len(missing)), *hours, (missing or ["–"])[0]])
+    heading = (
+        "Runs of each study, in hours of one core; `python -m reproductions STUDY` makes those that are not stored:"
+    )
+    return f"{heading}\n{aligned(table)}"
 
 
 def _data(item: Item, sources: Sources) -> list[str]:

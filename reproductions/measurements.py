@@ -16,8 +16,8 @@ from slimbayes.data.dataset import DataSet
 from slimbayes.data.registry import load_data
 from slimbayes.model import BayesianModel
 from slimbayes.summary import count_parameters
+from slimbayes.training._variational_scores import variational_scores
 from slimbayes.training.run import Run
-from slimbayes.training.variational_scores import variational_scores
 
 __all__ = ["look_at", "tied_parameters"]
 
@@ -32,7 +32,7 @@ def look_at(folder: Path, look: Look) -> dict[str, Any]:
         folder: Of the run.
         look: What to measure.
     """
-    run = Run.open(folder)
+    run = Run.open(folder, trust="reproductions.smoke")
     config, result, model = run.config, run.result, run.model("last")
     assert result is not None
     data = load_data(config.data.name, config.data.folder, **config.data.options)
@@ -44,6 +44,7 @@ def look_at(folder: Path, look: Look) -> dict[str, Any]:
         "epochs": result["epochs"],
         "steps": result["steps"],
         "seconds": result["seconds"],
+        **({"cpu_seconds": result["cpu_seconds"]} if result.get("cpu_seconds") is not None else {}),
         "curve": [_point(line) for line in watched if "scales" in line["watch"]],
         "snr": {str(line["step"]): line["watch"]["snr"] for line in watched if "snr" in line["watch"]},
         "best_checkpoint": {part: result[part] for part in ("validation", "test")},

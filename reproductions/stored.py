@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from reproductions.study import Look, Study, read_studies
-from slimbayes.training.cells import Cell
+from slimbayes.training._cells import Cell
 from slimbayes.training.config import TrainConfig
 
 __all__ = ["SHOWN_SCALES", "Sources", "comparable", "readable", "result_path", "stored_run", "stored_runs"]

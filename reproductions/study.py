@@ -20,9 +20,9 @@ from typing import Any, Literal
 from pydantic import Field
 
 from slimbayes._checks import check_choice
-from slimbayes.training.cells import Cell, cells_of
-from slimbayes.training.config import Section
-from slimbayes.training.grid_file import Grid, read_grid
+from slimbayes.training._cells import Cell, cells_of
+from slimbayes.training._grid_file import Grid, read_grid
+from slimbayes.training.config import Method, Section
 from slimbayes.training.parsing import parse_config, read_yaml, with_overrides
 
 __all__ = ["SCALES", "Look", "Scale", "Study", "read_studies", "read_study"]
@@ -81,7 +81,13 @@ class Study(Section):
     """As in a grid."""
     overrides: dict[str, dict[str, Any]] | None = None
     """As in a grid."""
+    settings: dict[str, dict[str, Any]] = Field(default_factory=dict)
+    """Titles of methods, with keys of the base, such as `optimiser.lr`, that have other values for them."""
     seeds: int | list[int] = 3
+    seeds_of: dict[str, int | list[int]] = Field(default_factory=dict)
+    """Titles of methods that have other seeds."""
+    ensembles: dict[str, str] = Field(default_factory=dict)
+    """Titles of deep ensembles that are not trained, each with the title of the method whose seeds are its members."""
     layers: dict[str, str] = Field(default_factory=dict)
     """Titles of the network's layers."""
     look: Look = Look()
@@ -135,11 +141,58 @@ class Study(Section):
             >>> [cell.name for cell in study.cells("smoke")]
             ['rank1-seed0', 'rank1-seed1']
         """
-        return cells_of(self.grid(scale))
+        cells = self._trained(scale)
+        return [*cells, *(_ensemble(title, members) for title, members in self._ensembles(cells).items())]
+
+    def members_of(self, scale: str) -> dict[str, list[str]]:
+        """Return the names of the runs that are an ensemble's members, by the name of the ensemble's run."""
+        found = self._ensembles(self._trained(scale))
+        return {_ensemble(title, members).name: [cell.name for cell in members] for title, members in found.items()}
+
+    def _ensembles(self, cells: list[Cell]) -> dict[str, list[Cell]]:
+        """Return the members of each ensemble; a scale with one seed has none."""
+        found = {title: [cell for cell in cells if cell.method == of] for title, of in self.ensembles.items()}
+        return {title: members for title, members in found.items() if len(members) > 1}
+
+    def _trained(self, scale: str) -> list[Cell]:
+        grid = self.grid(scale)
+        own = {**self.settings, **self.seeds_of}
+        if not own:
+            return cells_of(grid)
+        for title in own:
+            known = read_grid({"base": self.base, "methods": self.methods}).methods or {}
+            check_choice("settings" if title in self.settings else "seeds_of", title, known)
+        cells = []
+        for title, section in (grid.methods or {}).items():
+            words = [f"{key}={json.dumps(value)}" for key, value in self._settings_of(title, scale).items()]
+            changes: dict[str, Any] = {"base": with_overrides(grid.base, words), "methods": {title: section}}
+            changes["seeds"] = grid.seeds
+            if title in self.seeds_of and self.scale(scale).seeds is None:
+                changes["seeds"] = self.seeds_of[title]
+            if self.overrides is not None:
+                changes["overrides"] = self.overrides
+            cells += cells_of(read_grid(changes))
+        return cells
+
+    def _settings_of(self, title: str, scale: str) -> dict[str, Any]:
+        """Return a method's own keys, but for those that the scale changes for all."""
+        changed = self.scale(scale).change
+        own = self.settings.get(title, {})
+        return {key: value for key, value in own.items() if not any(_overlap(key, other) for other in changed)}
 
     def hours(self, scale: str) -> float:
         """Return how long all runs of a scale take, one after another."""
         return len(self.cells(scale)) * self.scale(scale).minutes / 60
+
+
+def _ensemble(title: str, members: list[Cell]) -> Cell:
+    method = Method(name="deep_ensemble", members=len(members))
+    return Cell(title, None, members[0].seed, members[0].config.model_copy(update={"method": method}))
+
+
+def _overlap(key: str, other: str) -> bool:
+    """Tell whether one of two keys such as ``optimiser`` and ``optimiser.lr`` changes what the other does."""
+    return f"{key}.".startswith(f"{other}.") or f"{other}.".startswith(f"{key}.")
 
 
 def read_study(path: Path) -> Study:
@@ -147,6 +200,9 @@ def read_study(path: Path) -> Study:
     content = read_yaml(path)
     if isinstance(content.get("base"), str):
         content["base"] = read_yaml(path.parent / content["base"])
+    # Epochs are scored by one draw of each member unless a study says otherwise, whatever the default of training is.
+    if isinstance(base := content.get("base"), dict):
+        base["evaluation"] = {"samples": 1, **base.get("evaluation", {})}
     try:
         return parse_config(content, Study)
     except ValueError as error:

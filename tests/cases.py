@@ -172,11 +172,11 @@ def around(model: sb.BayesianModel, by: float = 0.1) -> sb.BayesianModel:
 
 def refreshed(model: sb.BayesianModel, own_statistics: bool) -> sb.BayesianModel:
     """Give draws batch-norm statistics; the location keeps the network's, if those are to be compared with."""
-    law = model.net.law
-    if law.has_norms:
+    posterior = model.net.posterior
+    if posterior.has_norms:
         model.refresh([NETWORKS["resnet"].inputs(8)], samples=20)
         if own_statistics:
-            law.location_statistics.copy_(law.mean[:, law.weights :])
+            posterior.location_statistics.copy_(posterior.mean[:, posterior.weights :])
     return model
 
 
@@ -188,18 +188,18 @@ def subspace_of(
     net: nn.Module, members: int = 2, own_statistics: bool = False, gaussian: bool = False, **options: Any
 ) -> sb.BayesianModel:
     model = around(sb.subspace([net] * members, rank=2, keep=3, **options))
-    law = model.net.law
-    law.span()
+    posterior = model.net.posterior
+    posterior.span()
     if gaussian:
-        law.set_gaussian(torch.zeros(members, 2), torch.eye(2).expand(members, 2, 2))
+        posterior.set_gaussian(torch.zeros(members, 2), torch.eye(2).expand(members, 2, 2))
     else:
         z = torch.randn(members, 10, 2)
-        law.set_samples(torch.cat([z, -z], 1))
+        posterior.set_samples(torch.cat([z, -z], 1))
     return refreshed(model, own_statistics)
 
 
 def gaussian_last_layer(net: nn.Module, **options: Any) -> sb.BayesianModel:
-    """Return what ``sb.laplace`` makes, with some other covariance, which needs no data and no laplace-torch."""
+    """Return what ``sb.laplace`` makes, with some other covariance, which needs no data."""
     model = dense_normal_model(net, **options)
     for buffer in next(model.stochastic()).root.buffers():
         buffer.mul_(0.1 + 0.1 * torch.rand_like(buffer))

@@ -18,3 +18,16 @@ def test_public_modules_have_no_underscore_and_are_listed():
     assert {"slimbayes", "slimbayes.model", "slimbayes.objective"} <= modules.keys()
     assert not any(part.startswith("_") for name in modules for part in name.split("."))
     assert "`rank1`" in make_api.page()
+
+
+def test_only_public_modules_say_what_they_export():
+    listed = set(make_api.public_modules().values())
+    for path in make_api.PACKAGE.rglob("*.py"):
+        if path not in listed:
+            assert "__all__" not in path.read_text(), f"{path} is private, and needs no __all__"
+    undeclared = [name for name, path in make_api.public_modules().items() if not declares(path)]
+    assert not undeclared, f"without __all__: {undeclared}; start the file's name with an underscore if it is private"
+
+
+def declares(path):
+    return path.name in ("__init__.py", "__main__.py") or "__all__ = " in path.read_text()

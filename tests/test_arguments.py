@@ -53,7 +53,7 @@ VALUES = {
     "members=2.5": (lambda: rank1(members=2.5), ["`members`", "2.5", "integer"]),
     "members=True": (lambda: rank1(members=True), ["`members`", "True", "integer"]),
     "members='4'": (lambda: rank1(members="4"), ["`members`", "'4'", "integer"]),
-    # Laws
+    # Distributions
     "unknown family": (lambda: rank1(family="gausian"), ["`family`", "'gausian'", "'normal'"]),
     "family misspelt": (lambda: rank1(family="cauchi"), ["`family`", "'cauchi'", "Did you mean 'cauchy'"]),
     "family of another type": (lambda: rank1(family=3), ["`family`", "3", "'normal'"]),
@@ -251,3 +251,29 @@ def test_rows_of_the_table() -> None:
         model.member(0, sample=2, draw=model.draw(2))
     with pytest.raises(ValueError, match=r"`sample`.*-1"):
         model.member(0, sample=-1)
+
+
+def test_misspelt_keywords_name_the_models_own():
+    model, x = sb.rank1(torch.nn.Sequential(torch.nn.Linear(3, 2)), members=2), torch.randn(4, 3)
+    with pytest.raises(
+        TypeError, match="the model's predict nor the network has an argument 'sample'. Did you mean 's"
+    ):
+        model.predict(x, sample=4)
+    with pytest.raises(TypeError, match="the model's forward nor the network .*'sampels'. Did you mean 'samples'"):
+        model(x, sampels=4)
+    with pytest.raises(TypeError, match="'mask'. The network's are input"):
+        model.predict(x, mask=x)
+
+
+def test_several_heads_are_named():
+    class Heads(torch.nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.layer = torch.nn.Linear(3, 2)
+
+        def forward(self, x):
+            return {"class": self.layer(x), "box": x}
+
+    model, x = sb.rank1(Heads(), members=2), torch.randn(4, 3)
+    with pytest.raises(ValueError, match=r"\['class', 'box'\].*elbo\(model\(x\)\['class'\], y\).*p.draws\['class'\]"):
+        sb.ELBO(model, 10)(model(x), torch.zeros(4, dtype=torch.long))

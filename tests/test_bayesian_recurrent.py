@@ -135,7 +135,7 @@ def test_parameters_of_the_text_models():
 
 
 @each_net
-def test_members_of_the_rank_1_model_share_the_embeddings_law(build, inputs, tables):
+def test_members_of_the_rank_1_model_share_the_embeddings_distribution(build, inputs, tables):
     """Rank-1 factors on the LSTM and the dense layers; one normal posterior for each table, drawn for each member."""
     model = sb.rank1(build(), members=3, embedding="mean_field", noise="shared")
     shapes = {of_net(part.name): part.at_location(0).shape for part in model.stochastic()}

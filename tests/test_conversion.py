@@ -7,7 +7,7 @@ import pytest
 import torch
 import torch.nn.functional as F
 from torch import nn
-from torch.nn.utils import parametrizations
+from torch.nn.utils import parametrizations, parametrize
 
 import slimbayes as sb
 from slimbayes import conversion
@@ -124,12 +124,14 @@ class SameForward(nn.Linear):
 
 
 def weird(layer: nn.Module) -> nn.Module:
-    return nn.Sequential(OrderedDict(odd=layer, plain=nn.Linear(3, 2)))
+    return nn.Sequential(OrderedDict(odd=layer, plain=nn.Linear(3, 4)))
 
 
 LEFT = {
-    "weight norm": (lambda: parametrizations.weight_norm(nn.Linear(3, 3)), ["parametrized", "remove_parametrizations"]),
-    "spectral norm": (lambda: parametrizations.spectral_norm(nn.Linear(3, 3)), ["parametrized"]),
+    "parametrized bias": (
+        lambda: parametrize.register_parametrization(nn.Linear(3, 3), "bias", nn.Tanh()),
+        ["bias is parametrized", "remove_parametrizations"],
+    ),
     "own forward": (lambda: OwnForward(3, 3), ["Linear with a forward of its own", "register a converter"]),
     "unknown class": (lambda: nn.PReLU(3), ["no converter", "PReLU"]),
 }
@@ -365,7 +367,7 @@ def test_a_registered_layer_works_from_end_to_end(tmp_path) -> None:
 
 
 def test_an_unregistered_layer_names_its_class() -> None:
-    with pytest.raises(ValueError, match="no converter is registered for TransposedLinear"):
+    with pytest.raises(ValueError, match=r"no converter is registered for \S*test_conversion.TransposedLinear"):
         sb.rank1(custom())
 
 
@@ -415,18 +417,128 @@ def chain(layer: nn.Module) -> nn.Module:
     return nn.Sequential(layer, nn.Linear(5, 2))
 
 
-def test_lazy_layers_are_left() -> None:
-    model = sb.rank1(chain(nn.LazyLinear(5)), members=2)
-    assert "lazy" in model.summary().left["0"]
-    assert model.summary().converted == ["1"]
-    with pytest.raises(ValueError, match=r"Cannot convert 0 \(LazyLinear\).*run the network once"):
-        sb.rank1(chain(nn.LazyLinear(5)), include="0")
+def test_lazy_layers_are_refused_until_they_have_weights() -> None:
+    net, x = chain(nn.LazyLinear(5)), torch.randn(4, 3)
+    for options in ({}, {"include": "0"}):
+        with pytest.raises(
+            ValueError, match=r"Layer 0 \(LazyLinear\) is lazy.*run one batch through the network first"
+        ):
+            sb.rank1(net, **options)
+    assert sb.rank1(net, exclude="0")(x).shape == (4, 4, 2)
+    net(x)
+    assert sb.rank1(net).summary().converted == ["0", "1"]
 
 
-@pytest.mark.parametrize("norm", [torch.nn.utils.spectral_norm])
-def test_layers_with_a_hook_on_their_weight_are_left(norm) -> None:
-    model = sb.rank1(chain(norm(nn.Linear(3, 5))), members=2)
-    assert "hook" in model.summary().left["0"]
+# ---------------------------------------------------------------------- weights that are computed
+
+COMPUTED = {
+    "weight_norm": parametrizations.weight_norm,
+    "spectral_norm": parametrizations.spectral_norm,
+    "orthogonal": parametrizations.orthogonal,
+    "old weight_norm": torch.nn.utils.weight_norm,
+    "old spectral_norm": torch.nn.utils.spectral_norm,
+}
+CONVERSIONS = {
+    "rank1": lambda net: sb.rank1(net, members=2, dropout_rate=0.1),
+    "batch_ensemble": lambda net: sb.batch_ensemble(net, members=2, rank=2),
+    "mc_dropout": lambda net: sb.mc_dropout(net, 0.3),
+    "mean_field": lambda net: sb.mean_field(net, init_std=0.1),
+    "k_tied": lambda net: sb.k_tied(net, estimator="flipout", init_std=0.1),
+}
+
+
+@pytest.mark.filterwarnings("ignore:.*weight_norm.*is deprecated:FutureWarning")
+@pytest.mark.parametrize("computed", COMPUTED)
+@pytest.mark.parametrize("method", CONVERSIONS)
+def test_layers_with_a_computed_weight_convert(method: str, computed: str, tmp_path) -> None:
+    """Factors scale the computed weight; a Gaussian posterior has it as its mean."""
+    gaussian = method in ("mean_field", "k_tied")
+    if gaussian and computed.startswith("old"):
+        model = CONVERSIONS[method](nn.Sequential(COMPUTED[computed](nn.Linear(3, 3)), nn.Linear(3, 4)))
+        assert "computed by a hook before each pass" in model.summary().left["0"]
+        return
+
+    def build() -> nn.Module:
+        make = COMPUTED[computed]
+        return nn.Sequential(make(nn.Linear(5, 6)), nn.Tanh(), make(nn.Conv1d(3, 3, 2))).eval()
+
+    net, x = build(), torch.randn(4, 3, 5)
+    model = CONVERSIONS[method](net)
+    assert model.summary().converted == ["0", "2"]
+    if gaussian:
+        torch.testing.assert_close(model(x, samples=0)[0], net(x))
+    draw = model.draw(2)
+    outputs = model(x, draw=draw)
+    for d in range(len(outputs)):
+        member = model.member(d // 2, sample=d % 2, draw=draw)
+        assert [type(layer) for layer in member] == [nn.Linear, nn.Tanh, nn.Conv1d]
+        assert {name for name, _ in member.named_parameters()} == {
+            f"{i}.{part}" for i in (0, 2) for part in ("weight", "bias")
+        }
+        torch.testing.assert_close(outputs[d], member(x), rtol=1e-5, atol=1e-6)
+    model.check(x)
+    model.train()
+    optimiser = torch.optim.SGD(model.param_groups(lr=1e-3, weight_decay=0.1))
+    (model(x).square().mean() + model.kl() / 1000).backward()
+    assert all(p.grad is not None for p in model.parameters())
+    optimiser.step()
+    model.eval()
+    member = model.member(0)  # of the weights of now, not those of the last pass
+    torch.testing.assert_close(member(x), model(x, samples=0)[0], rtol=1e-5, atol=1e-6)
+    model.save_pretrained(tmp_path)
+    loaded = sb.load(tmp_path, build()).eval()
+    torch.testing.assert_close(loaded(x, samples=0), model(x, samples=0))
+
+
+def test_a_spectral_norm_keeps_its_estimate_in_a_member() -> None:
+    model = sb.rank1(nn.Sequential(parametrizations.spectral_norm(nn.Linear(3, 4))), init="ones").train()
+    u = model.net[0].parametrizations.weight[0]._u.clone()
+    model.member(0)
+    assert torch.equal(model.net[0].parametrizations.weight[0]._u, u)
+
+
+def test_new_means_of_a_computed_weight_are_refused() -> None:
+    with pytest.raises(ValueError, match="`init` to be 'network'.*remove_parametrizations"):
+        sb.mean_field(parametrizations.weight_norm(nn.Linear(3, 4)), init="he")
+
+
+# ---------------------------------------------------------------------- networks that convert by halves
+
+
+class Foreign(nn.Module):
+    def __init__(self, size: int) -> None:
+        super().__init__()
+        self.weight = nn.Parameter(torch.randn(size, size))
+
+    def forward(self, x):
+        return x @ self.weight
+
+
+HALF = r"8 of 9 layers with weight matrices, and 512 of their 536 weights.*0, 1, 2 and 5 more: no converter.*Foreign"
+
+
+@pytest.mark.parametrize("method", CONVERSIONS)
+def test_a_network_that_mostly_stays_as_it_is_is_warned_of(method: str) -> None:
+    net = nn.Sequential(*[Foreign(8) for _ in range(8)], nn.Linear(8, 3))
+    with pytest.warns(UserWarning, match=HALF):
+        CONVERSIONS[method](net)
+    CONVERSIONS[method](nn.Sequential(Foreign(8), nn.Linear(8, 8)))  # a warning would be an error here
+
+
+@pytest.mark.parametrize(
+    "options",
+    [{"exclude": Foreign}, {"include": "8"}, {"factors": "input", "exclude": ["8", Foreign], "include": nn.Linear}],
+)
+def test_no_warning_of_what_the_user_chose(options: dict) -> None:
+    net = nn.Sequential(*[Foreign(8) for _ in range(8)], nn.Linear(8, 3), nn.Linear(3, 2))
+    sb.rank1(net, **options)
+
+
+def test_a_quantized_network_is_refused_in_few_words() -> None:
+    with pytest.warns():  # torch's own, of the interface and its types
+        net = torch.ao.quantization.quantize_dynamic(nn.Sequential(nn.Linear(3, 3), nn.Linear(3, 2)), {nn.Linear})
+    with pytest.raises(ValueError, match=r"it is quantized.*Convert it before quantizing\.$"):
+        sb.rank1(net)
 
 
 def test_a_generator_of_names() -> None:

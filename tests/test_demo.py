@@ -12,7 +12,7 @@ from reproductions import demo_choice as choosing
 from slimbayes import demo
 from slimbayes.cli.app import app
 from slimbayes.data.digits import CORRUPTIONS, corrupt, load_digits
-from slimbayes.demo import METHODS, available, run, table
+from slimbayes.demo import METHODS, run, table
 from slimbayes.evaluation.settings import Settings
 from slimbayes.methods.registry import method_names
 
@@ -113,7 +113,7 @@ def test_a_run_can_be_repeated(results):
         assert {**ours, "seconds": 0} == {**theirs, "seconds": 0}
 
 
-@pytest.mark.parametrize("method", available())
+@pytest.mark.parametrize("method", METHODS)
 def test_every_method_runs(method, monkeypatch):
     # The other corruptions take long, and the same.
     monkeypatch.setattr(demo, "Settings", partial(Settings, corruptions=("noise",), severities=(1, 5)))

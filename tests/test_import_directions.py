@@ -22,6 +22,7 @@ ORDER = [
     {"ensembles"},
     {"_fast"},
     {"layers"},
+    {"_graphs"},
     {"batching", "sampling", "likelihoods", "schedules", "priors"},
     {"families", "divergence", "distributions"},
     {"_checks", "_files", "_lazy", "_provenance", "_seeds", "_text_table", "_allocator"},

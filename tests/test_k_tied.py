@@ -270,3 +270,12 @@ def test_an_upper_bound_holds_throughout_training(estimator, k):
     # The prior draws u and v to their own bounds, where sigma is at its.
     assert scale.min().item() == pytest.approx(0.05, rel=1e-4)
     assert model.net.weight_posterior.spread.u.max().item() == pytest.approx(math.sqrt(0.05 / k), rel=1e-6)
+
+
+@pytest.mark.parametrize("k", [9, 10**9])
+def test_more_terms_than_any_weight_has_rank_are_refused(k: int) -> None:
+    net = nn.Sequential(nn.Linear(8, 16), nn.ReLU(), nn.Linear(16, 3))
+    with pytest.raises(ValueError, match=r"`k` to be at most 8, but got .*16 x 8.*Use a smaller k"):
+        sb.k_tied(net, k=k)
+    assert sb.k_tied(net, k=8).members == 1
+    assert sb.k_tied(nn.Linear(1, 1)).members == 1  # the default is for every network

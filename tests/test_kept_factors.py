@@ -6,7 +6,7 @@ from torch import nn
 
 import slimbayes as sb
 from slimbayes.mcmc import chain_report, kept_samples
-from test_sgmcmc import NUM_DATA, check_law, posterior, regression, run_chains
+from test_sgmcmc import NUM_DATA, check_posterior, posterior, regression, run_chains
 
 
 @pytest.mark.parametrize(
@@ -30,7 +30,7 @@ def test_each_chain_has_the_posterior_given_the_base(members, rank, prior_std, a
     features = (x * net.weight.detach()).repeat(1, rank)
     mean, precision = posterior(features, y - net.bias.item(), 1 / rank, prior_std)
     for samples in kept_samples(model)["input_factor"].flatten(2):
-        check_law(samples.unsqueeze(0), mean, precision, lr, decay, temperature)
+        check_posterior(samples.unsqueeze(0), mean, precision, lr, decay, temperature)
     assert torch.equal(model.net.weight, net.weight)
 
 
@@ -112,8 +112,8 @@ def test_a_sample_is_a_number_for_each_channel():
     channels = sum(sum(layer.sizes()) for layer in model.layers())
     assert kept == 10 * 4 * channels
     networks = sb.sgmcmc([net] * 4, over="weights", keep=10)
-    assert networks.net.law.kept.numel() == 10 * 4 * sb.count_parameters(net)
-    assert networks.net.law.kept.numel() > 50 * kept
+    assert networks.net.posterior.kept.numel() == 10 * 4 * sb.count_parameters(net)
+    assert networks.net.posterior.kept.numel() > 50 * kept
 
 
 @pytest.mark.parametrize("base", ["the same", "another"])

@@ -1,27 +1,20 @@
 """Laplace on the last layer: closed forms of the posterior, of its draws, and what a saved one needs."""
 
-import sys
+from pathlib import Path
 
 import numpy as np
 import pytest
 import torch
-from scipy.optimize import minimize_scalar
 from torch import distributions as td
 from torch import nn
 
 import slimbayes as sb
-from slimbayes.ensembles.covariance_root import ROOTS
+from slimbayes.ensembles._covariance_root import ROOTS
 from slimbayes.ensembles.laplace import DenseNormalLinear
-from slimbayes.methods import laplace as module
 from slimbayes.methods.laplace import dense_normal_model
 
 CLASSES, WIDTH = 3, 4
 STRUCTURES = list(ROOTS)
-
-
-@pytest.fixture
-def library():
-    return pytest.importorskip("laplace")
 
 
 def small_net(bias=True):
@@ -68,12 +61,12 @@ def filled(structure, bias=True, seed=2):
 def model_of(structure, noise="shared"):
     model = dense_normal_model(small_net(), structure=structure, noise=noise, prior_precision=2.5)
     root, covariance = filled(structure)
-    law = next(model.stochastic())
-    law.root.load_state_dict(root.state_dict())
-    return model, law, covariance
+    posterior = next(model.stochastic())
+    posterior.root.load_state_dict(root.state_dict())
+    return model, posterior, covariance
 
 
-# ---------------------------------------------------------------------- the law
+# ---------------------------------------------------------------------- the posterior
 
 
 @pytest.mark.parametrize("bias", [True, False])
@@ -88,23 +81,23 @@ def test_roots_are_roots(structure, bias):
 
 @pytest.mark.parametrize("structure", STRUCTURES)
 def test_kl_is_that_of_two_gaussians(structure):
-    model, law, covariance = model_of(structure)
-    q = td.MultivariateNormal(law.mean.detach(), torch.tensor(covariance))
-    p = td.MultivariateNormal(torch.zeros(law.root.size).double(), torch.eye(law.root.size).double() / 2.5)
+    model, posterior, covariance = model_of(structure)
+    q = td.MultivariateNormal(posterior.mean.detach(), torch.tensor(covariance))
+    p = td.MultivariateNormal(torch.zeros(posterior.root.size).double(), torch.eye(posterior.root.size).double() / 2.5)
     torch.testing.assert_close(model.kl().detach(), td.kl_divergence(q, p))
 
 
 @pytest.mark.parametrize("structure", STRUCTURES)
 def test_moments_of_draws(structure):
-    _, law, covariance = model_of(structure)
+    _, posterior, covariance = model_of(structure)
     count = 40_000
-    drawn = law.draw(count, torch.Generator().manual_seed(0)).detach()
+    drawn = posterior.draw(count, torch.Generator().manual_seed(0)).detach()
     std = np.sqrt(np.diag(covariance))
-    assert np.all(np.abs((drawn.mean(0) - law.mean).detach().numpy()) < 5 * std / count**0.5)
+    assert np.all(np.abs((drawn.mean(0) - posterior.mean).detach().numpy()) < 5 * std / count**0.5)
     # The standard error of an entry of a Gaussian's covariance: sqrt((s_ij^2 + s_ii s_jj) / n).
     error = np.sqrt((covariance**2 + np.outer(std**2, std**2)) / count)
     assert np.all(np.abs(np.cov(drawn.numpy().T) - covariance) < 5 * error)
-    np.testing.assert_allclose(law.scale.numpy(), std)
+    np.testing.assert_allclose(posterior.scale.numpy(), std)
 
 
 @pytest.mark.parametrize("noise", ["example", "shared"])
@@ -128,11 +121,11 @@ def test_moments_of_outputs(structure, noise):
 
 @pytest.mark.parametrize("structure", STRUCTURES)
 def test_autocast_leaves_draws_as_they_are(structure):
-    law = dense_normal_model(small_net().float(), structure=structure).net[2].posterior
-    law.root.load_state_dict(filled(structure)[0].state_dict())
-    plain = law.draw(3, torch.Generator().manual_seed(0))
+    posterior = dense_normal_model(small_net().float(), structure=structure).net[2].posterior
+    posterior.root.load_state_dict(filled(structure)[0].state_dict())
+    plain = posterior.draw(3, torch.Generator().manual_seed(0))
     with torch.autocast("cpu", torch.bfloat16):
-        assert torch.equal(law.draw(3, torch.Generator().manual_seed(0)), plain)
+        assert torch.equal(posterior.draw(3, torch.Generator().manual_seed(0)), plain)
 
 
 def test_a_row_has_one_weight_at_all_its_positions():
@@ -188,7 +181,7 @@ def covariance_of(model):
 @pytest.mark.parametrize("temperature", [1.0, 0.25])
 @pytest.mark.parametrize("structure", STRUCTURES)
 @pytest.mark.parametrize("likelihood", ["categorical", "gaussian"])
-def test_covariance_is_the_inverse_of_the_curvature(library, likelihood, structure, temperature):
+def test_covariance_is_the_inverse_of_the_curvature(likelihood, structure, temperature):
     net = small_net()
     x, y = some_data("classes" if likelihood == "categorical" else "numbers")
     features, outputs = net[:2](x).detach().numpy(), net(x).detach().numpy()
@@ -212,7 +205,7 @@ def test_covariance_is_the_inverse_of_the_curvature(library, likelihood, structu
     assert torch.equal(model(x, samples=0)[0], net(x))
 
 
-def test_bayesian_linear_regression(library):
+def test_bayesian_linear_regression():
     """With a Gaussian likelihood and the best weights, draws follow the exact predictive distribution."""
     noise, precision, count = 0.3, 1.5, 4000
     generator = torch.Generator().manual_seed(5)
@@ -236,36 +229,71 @@ def test_bayesian_linear_regression(library):
     np.testing.assert_allclose(prediction.aleatoric_std.numpy(), noise, rtol=1e-6)
 
 
+GOLDEN = Path(__file__).parent / "golden" / "laplace.npz"
+
+
+@pytest.fixture(scope="module")
+def golden():
+    """Return what laplace-torch says of small networks; tests/golden/make_laplace.py asked it."""
+    with np.load(GOLDEN) as file:
+        return dict(file)
+
+
+def golden_net(golden, size):
+    net = small_net()
+    state = {name: torch.tensor(golden[f"net/{name}"]) for name in net.state_dict()}
+    net.load_state_dict({name: size * value if name.startswith("2") else value for name, value in state.items()})
+    return net
+
+
 @pytest.mark.parametrize("size", [1.0, 0.01, 50.0])
 @pytest.mark.parametrize("structure", STRUCTURES)
-def test_the_chosen_precision_has_the_largest_marginal_likelihood(library, structure, size):
+@pytest.mark.parametrize("likelihood", ["categorical", "gaussian"])
+def test_posterior_and_chosen_precision_are_those_of_laplace_torch(golden, likelihood, structure, size):
+    case = f"{likelihood}/{structure}/{size:g}"
+    data = [(torch.tensor(golden["x"]), torch.tensor(golden["classes" if likelihood == "categorical" else "numbers"]))]
+    reading = likelihood if likelihood == "categorical" else sb.Gaussian(noise=0.7)
+    net = golden_net(golden, size)
+    fixed = sb.laplace(net, data, reading, structure=structure, prior_precision=2.0)
+    np.testing.assert_allclose(covariance_of(fixed), golden[f"{case}/covariance"], rtol=1e-6, atol=1e-9)
+    model = sb.laplace(net, data, reading, structure=structure)
+    chosen = model.options["prior_precision"]
+    assert chosen == pytest.approx(golden[f"{case}/best"].item(), rel=1e-4)
+    assert next(model.stochastic()).prior_precision == chosen
+
+
+@pytest.mark.parametrize("structure", STRUCTURES)
+def test_draws_have_the_predictive_distribution_of_laplace_torch(golden, structure):
+    """Its Gaussian over the outputs of a classifier, by linearisation, which is exact for a last layer."""
+    data = [(torch.tensor(golden["x"]), torch.tensor(golden["classes"]))]
+    model = sb.laplace(golden_net(golden, 1.0), data, structure=structure, prior_precision=2.0)
+    count = 4000
+    outputs = model(data[0][0][:3], samples=count, generator=torch.Generator().manual_seed(0)).detach().numpy()
+    for row, expected in enumerate(golden[f"categorical/{structure}/1/outputs"]):
+        variances = np.diag(expected)
+        error = np.sqrt((expected**2 + np.outer(variances, variances)) / count)
+        assert np.all(np.abs(np.cov(outputs[:, row].T) - expected) < 5 * error)
+
+
+def test_validation_data_choose_the_precision():
+    """A network that is sure of what it cannot know: on data without structure the widest posterior is best."""
     net, (x, y) = small_net(), some_data()
     with torch.no_grad():
-        for parameter in net[2].parameters():
-            parameter *= size
-    loader = torch.utils.data.DataLoader(torch.utils.data.TensorDataset(x, y), batch_size=25)
-    theirs = library.Laplace(net, "classification", subset_of_weights="last_layer", hessian_structure=structure)
-    theirs.fit(loader)
-
-    def evidence(log_precision):
-        return theirs.log_marginal_likelihood(prior_precision=torch.tensor(np.exp(log_precision))).item()
-
-    best = np.exp(minimize_scalar(lambda t: -evidence(t), bounds=(-20, 20), options={"xatol": 1e-7}).x)
-    model = sb.laplace(net, loader, structure=structure, prior_precision="marglik")
-    chosen = model.options["prior_precision"]
-    assert chosen == pytest.approx(best, rel=1e-4)
-    law = next(model.stochastic())
-    assert law.prior_precision == chosen
-    theirs.prior_precision = best
-    theirs = theirs.posterior_precision
-    diagonal = 1 / theirs if structure == "diag" else None
-    if structure != "diag":
-        matrix = theirs if structure == "full" else theirs.to_matrix()
-        diagonal = torch.linalg.inv(matrix).diagonal()
-    torch.testing.assert_close(law.scale.square(), diagonal.detach(), rtol=1e-3, atol=1e-6)
+        net[2].weight *= 0
+        net[2].bias.copy_(torch.tensor([3.0, 0.0, 0.0]))
+    always = torch.zeros_like(y)
+    right = sb.laplace(net, batches(x, always), structure="diag", validation_batches=[(x, always)])
+    assert right.options["prior_precision"] >= 100  # what it says is true: a narrow one
+    some = sb.laplace(net, batches(x, always), structure="diag", validation_batches=[(x, y)])
+    scores = {}
+    for precision in (0.01, 0.1, 1.0, 10.0, 100.0, 1000.0):
+        model = sb.laplace(net, batches(x, always), structure="diag", prior_precision=precision)
+        scores[precision] = model.predict(x, samples=3000, seed=0).log_likelihood(y).mean().item()
+    assert max(scores, key=scores.get) < 10
+    assert some.options["prior_precision"] == pytest.approx(max(scores, key=scores.get), rel=3.2)
 
 
-def test_noise_is_the_residuals_unless_it_is_stated(library):
+def test_noise_is_the_residuals_unless_it_is_stated():
     net, (x, y) = small_net(), some_data("numbers")
     found = sb.laplace(net, batches(x, y), "gaussian").likelihood.noise
     assert found == pytest.approx((net(x) - y).square().mean().sqrt().item())
@@ -283,7 +311,7 @@ class TwoInputs(nn.Module):
         return self.net(left + right)
 
 
-def test_inputs_of_any_form(library):
+def test_inputs_of_any_form():
     x, y = some_data()
     expected = covariance_of(sb.laplace(small_net(), [(x, y)]))
     forms = {
@@ -299,7 +327,7 @@ def test_inputs_of_any_form(library):
 
 @pytest.mark.parametrize("structure", STRUCTURES)
 @pytest.mark.parametrize(("net", "count"), [(small_net(bias=False), 12), (nn.Linear(2, CLASSES), 9)])
-def test_layers_without_a_bias_and_networks_of_one_layer(library, net, count, structure):
+def test_layers_without_a_bias_and_networks_of_one_layer(net, count, structure):
     x, y = some_data()
     x = x.to(next(net.parameters()).dtype)
     model = sb.laplace(net, batches(x, y), structure=structure)
@@ -309,16 +337,20 @@ def test_layers_without_a_bias_and_networks_of_one_layer(library, net, count, st
 
 
 @pytest.mark.parametrize("structure", STRUCTURES)
-def test_a_weight_of_one_number(library, structure):
+def test_a_weight_of_one_number(structure):
     x, y = some_data("numbers")
     model = sb.laplace(
-        nn.Linear(1, 1, bias=False), [(x[:, :1].float(), y[:, :1])], sb.Gaussian(noise=0.5), structure=structure
+        nn.Linear(1, 1, bias=False),
+        [(x[:, :1].float(), y[:, :1])],
+        sb.Gaussian(noise=0.5),
+        structure=structure,
+        prior_precision=1.0,
     )
     expected = 1 / (x[:, 0].square().sum() / 0.25 + 1)
     torch.testing.assert_close(next(model.stochastic()).scale.square(), expected.float().view(1))
 
 
-def test_a_float32_network_keeps_its_type(library):
+def test_a_float32_network_keeps_its_type():
     net, (x, y) = small_net().float(), some_data()
     model = sb.laplace(net, batches(x.float(), y))
     assert {value.dtype for value in model.state_dict().values()} == {torch.float32}
@@ -332,25 +364,16 @@ def test_a_float32_network_keeps_its_type(library):
 
 
 @pytest.mark.parametrize("structure", STRUCTURES)
-def test_a_saved_one_predicts_without_laplace_torch(library, structure, tmp_path, monkeypatch):
+def test_a_saved_one_predicts_the_same(structure, tmp_path):
     x, y = some_data()
     model = sb.laplace(small_net(), batches(x, y), structure=structure, prior_precision="marglik")
     model.save_pretrained(tmp_path)
     expected = model.predict(x, samples=4, seed=0).probs
-    monkeypatch.setitem(sys.modules, "laplace", None)  # importing it fails
     torch.manual_seed(9)
     again = sb.load(tmp_path, nn.Sequential(nn.Linear(2, WIDTH), nn.Tanh(), nn.Linear(WIDTH, CLASSES)).double())
     assert torch.equal(again.predict(x, samples=4, seed=0).probs, expected)
     assert (again.method, again.options) == ("laplace", model.options)
     assert torch.equal(again.kl(), model.kl())
-    with pytest.raises(ImportError, match="pip install laplace-torch"):
-        sb.laplace(small_net(), batches(x, y))
-
-
-def test_without_laplace_torch_it_names_what_to_install(monkeypatch):
-    monkeypatch.setitem(sys.modules, "laplace", None)
-    with pytest.raises(ImportError, match="pip install laplace-torch"):
-        sb.laplace(small_net(), [some_data()])
 
 
 def test_a_layer_can_be_named():
@@ -411,20 +434,26 @@ WRONG = {
     "structure": (lambda: sb.laplace(small_net(), [(X, Y)], structure="dense"), ["`structure`", "'full'"]),
     "precision": (lambda: sb.laplace(small_net(), [(X, Y)], prior_precision=0), ["`prior_precision`", "marglik"]),
     "way to choose": (lambda: sb.laplace(small_net(), [(X, Y)], prior_precision="cv"), ["`prior_precision`", "'cv'"]),
+    "validation without data": (
+        lambda: sb.laplace(small_net(), [(X, Y)], prior_precision="validation"),
+        ["`validation_batches`", "none"],
+    ),
+    "data for a precision that is given": (
+        lambda: sb.laplace(small_net(), [(X, Y)], prior_precision=1.0, validation_batches=[(X, Y)]),
+        ["`prior_precision`", "1.0"],
+    ),
     "temperature": (lambda: sb.laplace(small_net(), [(X, Y)], temperature=-1), ["`temperature`", "-1"]),
 }
 
 
 @pytest.mark.parametrize(("call", "words"), WRONG.values(), ids=WRONG)
-def test_misuse_is_told_before_anything_is_computed(call, words, monkeypatch):
-    monkeypatch.setattr(module, "_library", lambda: None)
+def test_misuse_is_told(call, words):
     with pytest.raises(ValueError) as error:  # noqa: PT011
         call()
     for word in words:
         assert word in str(error.value)
 
 
-def test_something_else_than_a_network(monkeypatch):
-    monkeypatch.setattr(module, "_library", lambda: None)
+def test_something_else_than_a_network():
     with pytest.raises(TypeError, match="`net`"):
         sb.laplace(None, [(X, Y)])

@@ -449,13 +449,13 @@ class TiedAutoencoder(nn.Module):
 @pytest.mark.parametrize("channels", [3, 8])
 def test_a_tied_autoencoder_answers_each_row_with_one_weight(estimator, channels):
     model = sb.mean_field(TiedAutoencoder(channels).double(), estimator=estimator, bayesian_bias=False, init_std=0.5)
-    law, x, kept = model.net.code.weight_posterior, torch.randn(4, 3, 6, 6, dtype=F64), {}
+    posterior, x, kept = model.net.code.weight_posterior, torch.randn(4, 3, 6, 6, dtype=F64), {}
     plain = model.member(0)
     model.net.register_forward_hook(lambda *_: kept.update(model.sampling.drawn))
     outputs = model(x)[0]
     for row in range(4):
-        signs = kept[f"{law.name}/r"][row].view(-1, 1, 1, 1) * kept[f"{law.name}/s"][row].view(1, -1, 1, 1)
-        plain.code.weight.data = (law.mean + kept[f"{law.name}/delta"][0] * signs).detach()
+        signs = kept[f"{posterior.name}/r"][row].view(-1, 1, 1, 1) * kept[f"{posterior.name}/s"][row].view(1, -1, 1, 1)
+        plain.code.weight.data = (posterior.mean + kept[f"{posterior.name}/delta"][0] * signs).detach()
         plain.decode.weight = plain.code.weight
         torch.testing.assert_close(outputs[row], plain(x[row : row + 1])[0])
 

@@ -184,7 +184,7 @@ def test_a_function_is_a_likelihood_in_each_form() -> None:
     for objective, values in expected.items():
         nll = sb.ELBO(model, 10, laplace, objective=objective).terms(outputs, y).nll.item()
         assert nll == pytest.approx(-values.mean(), abs=1e-10)
-    assert model.likelihood is None
+    assert model.likelihood.function is laplace
 
 
 def test_a_function_may_read_nested_outputs() -> None:
@@ -229,7 +229,7 @@ def test_the_average_of_few_logits_is_one_operation(monkeypatch) -> None:
     elbo, found = sb.ELBO(model, 10), []
     for few in (True, False):
         if not few:
-            monkeypatch.setattr("slimbayes.likelihoods.FEW_LOGITS", 0)
+            monkeypatch.setattr("slimbayes.likelihoods.classification.FEW_LOGITS", 0)
         assert (elbo.likelihood.mean_loss(outputs, y) is not None) == few
         loss = elbo(outputs, y)
         found.append([loss, *torch.autograd.grad(loss, parameters, retain_graph=True)])
@@ -412,3 +412,134 @@ def test_split_gradient_averages_to_the_tiled_one(size: int) -> None:
     tiled = sum(F.cross_entropy(logits, y) for logits in model.eval()(x)) / K
     for ours, expected in zip(found, torch.autograd.grad(tiled, parameters), strict=True):
         torch.testing.assert_close(ours, expected, rtol=1e-10, atol=1e-12)
+
+
+# ---------------------------------------------------------------------- what is mistaken for something else
+
+
+def ordinal(outputs, targets):
+    """Four levels from three cumulative logits, as somebody would write it."""
+    above = F.logsigmoid(outputs).cumsum(-1)
+    log_probs = torch.cat([F.logsigmoid(-outputs[..., :1]), above], -1)
+    return log_probs.gather(-1, targets.expand(outputs.shape[:2]).unsqueeze(-1)).squeeze(-1)
+
+
+@pytest.mark.parametrize("figure", ["probs", "label", "entropy", "mean", "std", "interval"])
+def test_a_function_is_kept_and_no_figure_is_made_up(figure: str) -> None:
+    model, (x, _) = mlp(3), batch()
+    y = torch.tensor([0, 3, 1, 2])
+    sb.ELBO(model, 10, ordinal)(model(x), y)
+    p = model.predict(x, samples=0)
+    torch.testing.assert_close(p.log_likelihood(y), ordinal(p.draws, y).exp().mean(0).log(), rtol=1e-9, atol=1e-9)
+    with pytest.raises(ValueError, match=r"function, 'ordinal'.*log_likelihood\(targets\) or draws.*sb.Likelihood"):
+        p.interval(0.9) if figure == "interval" else getattr(p, figure)
+    assert model.predict(x, likelihood=sb.Categorical()).probs.shape == (BATCH, 3)
+
+
+def test_a_function_may_hold_the_model_and_have_parameters_of_its_own() -> None:
+    model, (x, y) = mlp(), batch()
+    scale = nn.Linear(1, 1)
+
+    class Own(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.model, self.scale = model, scale
+
+        def forward(self, outputs, targets):
+            return sb.Categorical().log_prob(outputs, targets)
+
+    before = len(list(model.parameters()))
+    elbo = sb.ELBO(model, 10, Own())
+    elbo(model(x), y).backward()
+    assert len(list(model.parameters())) == before
+    assert model.member(0)(x).shape == (BATCH, CLASSES)
+
+
+def test_a_function_is_given_pairs_of_targets_by_predictions_too() -> None:
+    model, (x, _) = mlp(1), batch()
+    time, event = torch.rand(BATCH).double(), torch.ones(BATCH).double()
+
+    def exponential(outputs, targets):
+        time, event = targets
+        return event * outputs.squeeze(-1) - time * outputs.squeeze(-1).exp()
+
+    sb.ELBO(model, 10, exponential)(model(x), (time, event))
+    assert model.predict(x).log_likelihood((time, event)).shape == (BATCH,)
+
+
+@pytest.mark.parametrize("loss", [F.cross_entropy, F.mse_loss, F.binary_cross_entropy_with_logits, nn.MSELoss()])
+def test_a_loss_of_torch_is_no_likelihood(loss) -> None:
+    with pytest.raises(TypeError, match="`likelihood`.*log-likelihood.*the loss.*'categorical'"):
+        sb.ELBO(mlp(), 10, loss)
+
+
+def test_a_function_that_returns_a_loss_is_noticed_once() -> None:
+    model, (x, y) = mlp(), batch()
+    elbo = sb.ELBO(model, 10, lambda outputs, targets: -sb.Categorical().log_prob(outputs, targets))
+    with pytest.warns(UserWarning, match="above 0.*return its negative"):
+        elbo(model(x), y)
+    elbo(model(x), y)  # warnings are errors here
+    sb.ELBO(model, 10, lambda outputs, targets: sb.Categorical().log_prob(outputs, targets))(model(x), y)
+
+
+def test_more_examples_than_num_data_are_noticed_once_and_in_training_only() -> None:
+    model, (x, y) = mlp(), batch(12)
+    elbo = sb.ELBO(model, 8)
+    model.eval()
+    elbo(model(x), y)
+    model.train()
+    with pytest.warns(UserWarning, match="batch of 12 .*num_data=8.*all training examples"):
+        elbo(model(x), y)
+    elbo(model(x), y)
+    sb.ELBO(model, 12)(model(x), y)
+
+
+@pytest.mark.parametrize("first", ["optimiser", "objective"])
+def test_noise_that_no_optimiser_knows_is_noticed(first: str) -> None:
+    model, (x, _) = mlp(1), batch()
+    y = torch.randn(BATCH, dtype=torch.float64)
+    early = torch.optim.SGD(model.parameters(), lr=0.01)
+    elbo = sb.ELBO(model, 10, "gaussian")
+    optimiser = early if first == "optimiser" else torch.optim.SGD(model.parameters(), lr=0.01)
+    elbo(model(x), y)  # no step yet
+    elbo(model(x), y).backward()
+    optimiser.step()
+    if first == "optimiser":
+        with pytest.warns(UserWarning, match="gaussian likelihood learns.*1 parameters.*before the optimiser"):
+            elbo(model(x), y)
+    elbo(model(x), y)
+
+
+def test_segmentation_is_trained_and_predicted_on_the_classes() -> None:
+    classes = 4
+    torch.manual_seed(0)
+    x = torch.randn(64, 1, 4, 4)
+    y = (x[:, 0] > 0).long() + 2 * (torch.arange(4) > 1).long()  # by value and by column
+    net = nn.Sequential(nn.Conv2d(2, 16, 1), nn.ReLU(), nn.Conv2d(16, classes, 1))
+    inputs = torch.cat([x, torch.arange(4.0).sub(1.5).expand(64, 1, 4, 4)], 1)
+    model = sb.batch_ensemble(net, members=2)
+    with pytest.raises(ValueError, match=r"\(2, 64, 4, 4, 4\).*likelihood="):
+        model.predict(inputs).probs  # noqa: B018
+    elbo = sb.ELBO(model, num_data=64)
+    with pytest.raises(ValueError, match=r"first targets.*class_dim"):
+        model.predict(inputs).probs  # noqa: B018
+    optimiser = torch.optim.Adam(model.parameters(), lr=0.03)
+    for _ in range(150):
+        optimiser.zero_grad()
+        elbo(model(inputs), y).backward()
+        optimiser.step()
+    p = model.predict(inputs)
+    assert (p.label == y).double().mean() > 0.95
+    assert p.probs.shape == (64, 4, 4, classes)
+    torch.testing.assert_close(p.probs, p.draws.softmax(2).mean(0).movedim(1, -1))
+    assert p.entropy.shape == p.mutual_information.shape == p.disagreement.shape == y.shape
+    expected = F.nll_loss(p.draws.log_softmax(2)[0], y)
+    torch.testing.assert_close(sb.Prediction(p.draws[:1], p.likelihood).log_likelihood(y).mean() / 16, -expected)
+    assert sb.metrics.accuracy(p.probs, y).item() == pytest.approx((p.label == y).double().mean().item())
+    assert sb.ELBO(model, num_data=64, likelihood="categorical").likelihood.class_dim == 2
+
+
+def test_pairs_that_a_likelihood_does_not_know_are_named() -> None:
+    model, (x, y) = mlp(), batch()
+    with pytest.raises(TypeError, match="`targets` to be a tensor, but got tuple"):
+        sb.ELBO(model, 10)(model(x), (y, y))

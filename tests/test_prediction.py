@@ -10,6 +10,7 @@ from scipy import optimize, special, stats
 from torch import nn
 
 import slimbayes as sb
+from cases import METHODS, build
 
 MEMBERS, SAMPLES, BATCH, CLASSES = 3, 2, 4, 5
 
@@ -250,3 +251,35 @@ def test_the_models_likelihood_reads_its_predictions() -> None:
     outputs = model.predict(x, samples=0)
     close(outputs.probs, special.expit(outputs.draws.numpy()).mean(0)[:, 0])
     assert model.predict(x, likelihood=sb.Gaussian(0.5)).aleatoric_std.unique().tolist() == [0.5]
+
+
+@pytest.mark.parametrize("shape", [(2, BATCH, 3, CLASSES), (2, BATCH, CLASSES, 8, 8)])
+def test_classes_of_several_axes_are_not_guessed_at(shape: tuple) -> None:
+    with pytest.raises(ValueError, match=r"which axis.*likelihood=".replace("which", "Which")):
+        sb.Prediction(logits(*shape)).probs  # noqa: B018
+
+
+@pytest.mark.parametrize("batch_dim", [0, 1])
+def test_some_of_the_examples(batch_dim: int) -> None:
+    outputs = logits(6, 3, BATCH, CLASSES) if batch_dim else logits(6, BATCH, 3, CLASSES)
+    p = sb.Prediction(outputs, sb.Categorical(), 3, batch_dim)
+    assert len(p) == BATCH
+    for part, numbers in ((p[1:3], [1, 2]), (p[[3, 0]], [3, 0]), (p[torch.tensor([True, False, True, False])], [0, 2])):
+        assert len(part) == 2
+        assert (part.members, part.likelihood, part.batch_dim) == (3, p.likelihood, batch_dim)
+        torch.testing.assert_close(part.probs, p.probs.index_select(batch_dim, torch.tensor(numbers)))
+    with pytest.raises(TypeError, match=r"p\[:1\]"):
+        p[0]
+
+
+def test_a_prediction_moves_to_a_device() -> None:
+    p = sb.Prediction({"logits": logits(6, BATCH, 1)}, sb.Gaussian(), 3).to("meta")
+    assert p.outputs.is_meta
+    assert p.std.is_meta
+
+
+@pytest.mark.parametrize("method", METHODS)
+def test_eight_draws_are_the_default_wherever_draws_differ(method):
+    model, _ = build(method, "mlp_3d")
+    assert model.default_samples == (math.ceil(8 / model.members) if METHODS[method].random else 1)
+    assert model.is_point != METHODS[method].random

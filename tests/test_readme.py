@@ -10,8 +10,8 @@ import torch
 from reproductions.study import read_study
 from slimbayes.demo import table
 from slimbayes.methods import registry
-from slimbayes.training.cells import cells_of
-from slimbayes.training.grid_file import is_grid, read_grid
+from slimbayes.training._cells import cells_of
+from slimbayes.training._grid_file import is_grid, read_grid
 from slimbayes.training.parsing import load_config, read_yaml
 
 ROOT = Path(__file__).parent.parent

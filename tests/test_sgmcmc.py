@@ -9,7 +9,7 @@ from torch import nn
 from torch._dynamo.testing import CompileCounter
 
 import slimbayes as sb
-from slimbayes.ensembles.kept import pick
+from slimbayes.ensembles._without_replacement import without_replacement
 from slimbayes.mcmc import CyclicalRate, chain_report, effective_sample_size, kept_samples, r_hat, to_arviz
 
 NUM_DATA, NOISE = 40, 0.5
@@ -32,8 +32,8 @@ def posterior(
     return torch.linalg.solve(precision, features.T @ y / NOISE**2 + prior_mean / prior_std**2), precision
 
 
-def check_law(samples, mean, precision, lr, decay, temperature=1.0):
-    """Hold samples ``(chains, samples, d)`` against the law that steps of finite size have (see ``SGHMC``).
+def check_posterior(samples, mean, precision, lr, decay, temperature=1.0):
+    """Hold samples ``(chains, samples, d)`` against the posterior that steps of finite size have (see ``SGHMC``).
 
     Tolerance: 4.5 Monte Carlo standard errors, with the effective sample size of each product.
     """
@@ -69,9 +69,9 @@ def test_chains_over_weights_have_the_posterior_of_linear_regression(algorithm, 
     model = sb.sgmcmc(lambda: nn.Linear(3, 1).double(), members=3, keep=1000, prior_std=0.3)
     run_chains(model, x, y, algorithm, lr, decay, temperature, steps=2000, every=2)
     mean, precision = posterior(torch.cat([x, torch.ones(NUM_DATA, 1)], 1), y, 0.0, 0.3)
-    samples = model.net.law.kept
+    samples = model.net.posterior.kept
     assert samples.shape == (3, 1000, 4)
-    check_law(samples, mean, precision, lr, decay, temperature)
+    check_posterior(samples, mean, precision, lr, decay, temperature)
     assert (r_hat(samples) < 1.1).all()
     prediction = model.predict(x, samples=1000)  # the posterior mean of a linear function is that of its coefficients
     expected = torch.cat([x, torch.ones(NUM_DATA, 1)], 1) @ samples.mean((0, 1))
@@ -160,9 +160,9 @@ def test_a_kept_network_has_the_statistics_of_its_time():
 
 def test_picks_are_uniform_and_those_of_a_few_begin_those_of_many():
     generator = torch.Generator()
-    few, many = (pick(3, 5, samples, generator.manual_seed(1)) for samples in (2, 12))
+    few, many = (without_replacement(3, 5, samples, generator.manual_seed(1)) for samples in (2, 12))
     assert torch.equal(few, many[:, :2])
-    first = pick(4000, 5, 1, generator.manual_seed(2))
+    first = without_replacement(4000, 5, 1, generator.manual_seed(2))
     counts = torch.bincount(first.flatten(), minlength=5)
     assert (counts - 800).abs().max() < 4.5 * (4000 * 0.2 * 0.8) ** 0.5
 

@@ -8,8 +8,8 @@ import torch
 from torch import nn
 
 import slimbayes as sb
-from slimbayes.ensembles.subspace import SubspaceLaw
-from slimbayes.methods.gaussian_vi import fit_gaussian
+from slimbayes.ensembles.subspace import SubspacePosterior
+from slimbayes.methods._gaussian_vi import fit_gaussian
 from slimbayes.methods.subspace_inference import _Target
 
 NOISE = 0.5
@@ -30,20 +30,20 @@ def wander(model, times, by=0.3):
 @pytest.mark.parametrize(("steps", "rank", "keep"), [(6, 3, 8), (9, 3, 5), (3, 2, 3), (2, 3, 4)])
 def test_the_basis_is_that_of_numpys_decomposition(steps, rank, keep):
     trajectory = torch.randn(steps, 2, 7, dtype=torch.float64).cumsum(0)
-    law = SubspaceLaw(2, trajectory[0, 0], 7, rank, keep, has_norms=False)
+    posterior = SubspacePosterior(2, trajectory[0, 0], 7, rank, keep, has_norms=False)
     for states in trajectory:
-        law.take(states)
-    law.span()
+        posterior.take(states)
+    posterior.span()
     for member in range(2):
         theta = trajectory[:, member].numpy()
         rows = np.stack([theta[i] - theta[: i + 1].mean(0) for i in range(steps)][-keep:])
         _, lengths, directions = np.linalg.svd(rows, full_matrices=False)
         expected = (lengths[:, None] * directions)[:rank] / math.sqrt(len(rows) - 1)
         expected = np.concatenate([expected, np.zeros((rank - len(expected), 7))]) if len(expected) < rank else expected
-        found = law.basis[member].numpy()
+        found = posterior.basis[member].numpy()
         signs = np.sign((found * expected).sum(1, keepdims=True))
         np.testing.assert_allclose(found * signs, expected, rtol=1e-9, atol=1e-12)
-        np.testing.assert_allclose(law.mean[member], theta.mean(0))
+        np.testing.assert_allclose(posterior.mean[member], theta.mean(0))
 
 
 # ---------------------------------------------------------------------- linear regression
@@ -60,12 +60,12 @@ def regression(prior_std, temperature, members=1):
     nets = [nn.Linear(4, 1).double() for _ in range(members)]
     options = {"rank": 2, "keep": 4, "prior_std": prior_std, "temperature": temperature}
     model = wander(sb.subspace(nets, **options), 4)
-    law = model.net.law
-    law.span()
+    posterior = model.net.posterior
+    posterior.span()
     exact = []
     for k in range(members):
-        design = torch.cat([x, torch.ones(40, 1).double()], 1) @ law.basis[k].T
-        rest = y[:, 0] - torch.cat([x, torch.ones(40, 1).double()], 1) @ law.mean[k]
+        design = torch.cat([x, torch.ones(40, 1).double()], 1) @ posterior.basis[k].T
+        rest = y[:, 0] - torch.cat([x, torch.ones(40, 1).double()], 1) @ posterior.mean[k]
         precision = design.T @ design / (NOISE**2 * temperature) + torch.eye(2) / prior_std**2
         covariance = torch.linalg.inv(precision)
         exact.append((covariance @ design.T @ rest / (NOISE**2 * temperature), covariance))
@@ -77,7 +77,7 @@ def test_slice_samples_have_the_posterior_of_linear_regression(prior_std, temper
     elbo, x, y, exact = regression(prior_std, temperature, members)
     batches = list(zip(x.split(25), y.split(25), strict=True))
     sb.subspace_inference(elbo, batches, samples=500, burn=30)
-    for z, (mean, covariance) in zip(elbo.model.net.law.positions, exact, strict=True):
+    for z, (mean, covariance) in zip(elbo.model.net.posterior.positions, exact, strict=True):
         effective = sb.mcmc.effective_sample_size(z.unsqueeze(0), rank_normalised=False)
         variances = covariance.diagonal()
         assert ((z.mean(0) - mean).abs() < 4.5 * (variances / effective).sqrt()).all()
@@ -89,11 +89,11 @@ def test_slice_samples_have_the_posterior_of_linear_regression(prior_std, temper
 def test_variational_inference_has_the_posterior_of_linear_regression(prior_std, temperature, members):
     elbo, x, y, exact = regression(prior_std, temperature, members)
     sb.subspace_inference(elbo, [(x, y)], method="vi", steps=400)
-    law = elbo.model.net.law
+    posterior = elbo.model.net.posterior
     for k, (mean, covariance) in enumerate(exact):
-        factor = law.gaussian_factor[k]
+        factor = posterior.gaussian_factor[k]
         scale = covariance.diagonal().sqrt()
-        assert ((law.gaussian_mean[k] - mean).abs() < 0.02 * scale).all()
+        assert ((posterior.gaussian_mean[k] - mean).abs() < 0.02 * scale).all()
         assert ((factor @ factor.T - covariance).abs() < 0.05 * torch.outer(scale, scale)).all()
 
 
@@ -101,7 +101,7 @@ def test_minibatches_leave_the_variational_mean_where_it_is():
     elbo, x, y, [(mean, covariance)] = regression(1.0, 1.0)
     sb.subspace_inference(elbo, list(zip(x.split(15), y.split(15), strict=True)), method="vi", steps=400)
     # Gradients of batches are noisy.
-    assert ((elbo.model.net.law.gaussian_mean[0] - mean).abs() < covariance.diagonal().sqrt()).all()
+    assert ((elbo.model.net.posterior.gaussian_mean[0] - mean).abs() < covariance.diagonal().sqrt()).all()
 
 
 @pytest.mark.parametrize("sized", [True, False])
@@ -110,7 +110,7 @@ def test_examples_of_a_smaller_batch_count_as_much_as_others(sized):
     batches = list(zip(x.split([39, 1]), y.split([39, 1]), strict=True))
     sb.subspace_inference(elbo, batches if sized else Unsized(batches), method="vi", steps=400)
     # With the mean of each batch, the last example would count for 20, and move the mean by several deviations.
-    assert ((elbo.model.net.law.gaussian_mean[0] - mean).abs() < 0.3 * covariance.diagonal().sqrt()).all()
+    assert ((elbo.model.net.posterior.gaussian_mean[0] - mean).abs() < 0.3 * covariance.diagonal().sqrt()).all()
 
 
 class Unsized:
@@ -125,7 +125,7 @@ def test_inference_needs_no_gradients_of_its_caller():
     elbo, x, y, [(mean, covariance)] = regression(1.0, 1.0)
     with torch.no_grad():
         sb.subspace_inference(elbo, [(x, y)], method="vi", steps=400)
-    assert ((elbo.model.net.law.gaussian_mean[0] - mean).abs() < 0.02 * covariance.diagonal().sqrt()).all()
+    assert ((elbo.model.net.posterior.gaussian_mean[0] - mean).abs() < 0.02 * covariance.diagonal().sqrt()).all()
 
 
 def test_a_diagonal_gaussian_has_the_inverse_of_the_precisions_diagonal():
@@ -163,28 +163,28 @@ def test_a_full_gaussian_is_recovered_at_any_scale():
 def test_draws_are_the_samples_each_once():
     elbo, x, y, _ = regression(1.0, 1.0, members=2)
     sb.subspace_inference(elbo, [(x, y)], samples=6)
-    model, law = elbo.model, elbo.model.net.law
-    expected = law.mean[:, None] + law.positions @ law.basis
-    draws = model.draw(6)["law"].unflatten(0, (2, 6))
+    model, posterior = elbo.model, elbo.model.net.posterior
+    expected = posterior.mean[:, None] + posterior.positions @ posterior.basis
+    draws = model.draw(6)["posterior"].unflatten(0, (2, 6))
     for member in range(2):
         order = [int((expected[member] - state).abs().sum(1).argmin()) for state in draws[member]]
         assert sorted(order) == list(range(6))
         torch.testing.assert_close(draws[member], expected[member, order])
     torch.testing.assert_close(model.eval()(x, samples=0)[0], model.member(0)(x))
-    torch.testing.assert_close(law.location(), expected.mean(1))
-    torch.testing.assert_close(law.scale, expected.std(1, correction=0))
+    torch.testing.assert_close(posterior.location(), expected.mean(1))
+    torch.testing.assert_close(posterior.scale, expected.std(1, correction=0))
 
 
 def test_gaussian_draws_have_its_moments():
     elbo, *_ = regression(1.0, 1.0)
-    law = elbo.model.net.law
+    posterior = elbo.model.net.posterior
     factor = torch.tensor([[1.0, 0.0], [0.5, 0.2]], dtype=torch.float64)
-    law.set_gaussian(torch.tensor([[0.3, -0.1]], dtype=torch.float64), factor.unsqueeze(0))
-    draws = law.sample(4000, torch.Generator().manual_seed(0))[0]
-    covariance = law.basis[0].T @ factor @ factor.T @ law.basis[0]
+    posterior.set_gaussian(torch.tensor([[0.3, -0.1]], dtype=torch.float64), factor.unsqueeze(0))
+    draws = posterior.sample(4000, torch.Generator().manual_seed(0))[0]
+    covariance = posterior.basis[0].T @ factor @ factor.T @ posterior.basis[0]
     std = covariance.diagonal().sqrt()
-    torch.testing.assert_close(law.scale[0], std)
-    assert ((draws.mean(0) - law.location()[0]).abs() < 4.5 * std / 4000**0.5).all()
+    torch.testing.assert_close(posterior.scale[0], std)
+    assert ((draws.mean(0) - posterior.location()[0]).abs() < 4.5 * std / 4000**0.5).all()
     errors = ((torch.outer(std, std).square() + covariance.square()) / 4000).sqrt()
     assert ((draws.T.cov() - covariance).abs() < 4.5 * errors).all()
 
@@ -212,7 +212,7 @@ def test_networks_with_batch_norm(method, tmp_path):
     sb.subspace_inference(elbo, batches, method, samples=8, steps=20)
     model.refresh(batches, samples=20)
     assert all(torch.equal(value, before[name]) for name, value in model.net.networks.state_dict().items())
-    assert model.net.law.seeds.shape[1] == (8 if method == "ess" else 20)
+    assert model.net.posterior.seeds.shape[1] == (8 if method == "ess" else 20)
     net = model.member(0, sample=0)
     hidden = [net[0](batch) for batch, _ in batches]
     torch.testing.assert_close(net[1].running_mean, torch.stack([h.mean(0) for h in hidden]).mean(0))
@@ -237,11 +237,16 @@ def test_the_likelihood_is_that_of_training_mode_without_dropout():
     x, y = torch.randn(12, 4), torch.randint(3, (12,))
     model = wander(sb.subspace(normed(), rank=2, keep=4), 4)
     elbo = sb.ELBO(model, num_data=12)
-    law = model.net.law
+    posterior = model.net.posterior
     sb.subspace_inference(elbo, [(x, y)], samples=1, burn=0)
-    z = law.positions[0, 0]
+    z = posterior.positions[0, 0]
     net = normed()
-    model.net.layout.load(net, torch.cat([law.mean[0, : law.weights] + z @ law.basis[0], law.mean[0, law.weights :]]))
+    model.net.layout.load(
+        net,
+        torch.cat(
+            [posterior.mean[0, : posterior.weights] + z @ posterior.basis[0], posterior.mean[0, posterior.weights :]]
+        ),
+    )
     net.eval()[1].train()
     expected = -nn.functional.cross_entropy(net(x), y, reduction="sum")
     torch.testing.assert_close(_Target(elbo, model.net, 0, [(x, y)]).whole(z).float(), expected)
@@ -261,7 +266,7 @@ def test_inference_is_reproducible():
         torch.manual_seed(0)
         elbo, x, y, _ = regression(1.0, 1.0)
         sb.subspace_inference(elbo, [(x, y)], samples=5, seed=seed)
-        found.append(elbo.model.net.law.positions)
+        found.append(elbo.model.net.posterior.positions)
     assert torch.equal(found[0], found[1])
     assert not torch.equal(found[0], found[2])
 

@@ -11,8 +11,8 @@ from torch import nn
 from torch.nn.utils.rnn import pack_sequence
 
 import slimbayes as sb
-from slimbayes.ensembles.statistics import inputs_of
-from slimbayes.ensembles.swag import SwagLaw
+from slimbayes.ensembles._statistics import inputs_of
+from slimbayes.ensembles.swag import SwagPosterior
 
 
 def walk(steps, size=5, members=1, seed=0):
@@ -22,12 +22,12 @@ def walk(steps, size=5, members=1, seed=0):
     return torch.as_tensor((generator.normal(size=(steps, members, size)) @ mixing).cumsum(0))
 
 
-def law_of(trajectory, rank, scale=1.0):
+def posterior_of(trajectory, rank, scale=1.0):
     _, members, size = trajectory.shape
-    law = SwagLaw(members, trajectory[0, 0], size, rank, has_norms=False, factor=scale)
+    posterior = SwagPosterior(members, trajectory[0, 0], size, rank, has_norms=False, factor=scale)
     for states in trajectory:
-        law.take(states)
-    return law
+        posterior.take(states)
+    return posterior
 
 
 def formula(trajectory, rank):
@@ -46,22 +46,25 @@ def formula(trajectory, rank):
 @pytest.mark.parametrize("steps", [2, 3, 4, 9])
 def test_moments_and_covariance_equal_the_formula(steps, rank):
     trajectory = walk(steps, members=2)
-    law = law_of(trajectory, rank)
+    posterior = posterior_of(trajectory, rank)
     for member in range(2):
         mean, diagonal, covariance = formula(trajectory[:, member], rank)
-        np.testing.assert_allclose(law.location()[member], mean, rtol=1e-12)
-        np.testing.assert_allclose(law.variance()[member], diagonal, rtol=1e-10)
+        np.testing.assert_allclose(posterior.location()[member], mean, rtol=1e-12)
+        np.testing.assert_allclose(posterior.variance()[member], diagonal, rtol=1e-10)
         # A draw is linear in its noise: unit vectors give the factor of the covariance.
-        factor = [law.at(unit.expand(2, -1))[member] - law.centre()[member] for unit in torch.eye(5 + rank).double()]
+        factor = [
+            posterior.at(unit.expand(2, -1))[member] - posterior.centre()[member]
+            for unit in torch.eye(5 + rank).double()
+        ]
         factor = torch.stack(factor, 1).numpy()
         np.testing.assert_allclose(factor @ factor.T, covariance, rtol=1e-10, atol=1e-12)
-        np.testing.assert_allclose(law.scale[member], np.sqrt(np.diag(covariance)), rtol=1e-10)
+        np.testing.assert_allclose(posterior.scale[member], np.sqrt(np.diag(covariance)), rtol=1e-10)
 
 
 @pytest.mark.parametrize(("rank", "scale"), [(0, 1.0), (3, 1.0), (3, 0.5)])
 def test_draws_have_the_covariance(rank, scale):
     trajectory, number = walk(6), 8000
-    draws = law_of(trajectory, rank, scale).sample(number, torch.Generator().manual_seed(0))[0].numpy()
+    draws = posterior_of(trajectory, rank, scale).sample(number, torch.Generator().manual_seed(0))[0].numpy()
     mean, _, covariance = formula(trajectory[:, 0], rank)
     covariance = covariance * scale**2
     variances = np.diag(covariance)
@@ -73,9 +76,9 @@ def test_draws_have_the_covariance(rank, scale):
 
 def test_single_precision_does_not_cancel():
     trajectory = (1000 + 0.1 * walk(30)).float()
-    law = law_of(trajectory, 2)
+    posterior = posterior_of(trajectory, 2)
     exact = trajectory[:, 0].double().numpy().var(0)
-    np.testing.assert_allclose(law.variance()[0], exact, rtol=1e-3)
+    np.testing.assert_allclose(posterior.variance()[0], exact, rtol=1e-3)
     difference = trajectory[:, 0].square().mean(0) - trajectory[:, 0].mean(0).square()
     assert not np.allclose(difference, exact, rtol=0.1)  # what the formula as it stands would give
 
@@ -92,9 +95,9 @@ def test_moments_of_a_half_precision_network_are_not_rounded(when):
             member.weight.copy_(1 + 0.1 * torch.randn(5, 6, generator=generator))
         snapshots.append(member.weight.detach().double().flatten())
         model.collect()
-    expected, law = torch.stack(snapshots), model.net.law
-    torch.testing.assert_close(law.mean[0, :30].double(), expected.mean(0), rtol=1e-5, atol=0)
-    torch.testing.assert_close(law.variance()[0, :30].double(), expected.var(0, correction=0), rtol=1e-3, atol=0)
+    expected, posterior = torch.stack(snapshots), model.net.posterior
+    torch.testing.assert_close(posterior.mean[0, :30].double(), expected.mean(0), rtol=1e-5, atol=0)
+    torch.testing.assert_close(posterior.variance()[0, :30].double(), expected.var(0, correction=0), rtol=1e-3, atol=0)
     assert model.predict(torch.randn(2, 6).bfloat16(), samples=3).draws.dtype == torch.bfloat16
     assert {parameter.dtype for parameter in model.member(0, sample=0).parameters()} == {torch.bfloat16}
 
@@ -103,13 +106,13 @@ def test_a_diverged_network_is_not_collected():
     model = sb.swag(nn.Linear(3, 2), rank=2)
     model.collect()
     model.collect()
-    before = model.net.law.mean.clone()
+    before = model.net.posterior.mean.clone()
     with torch.no_grad():
         model.net.networks[0].bias[0] = float("inf")
     with pytest.raises(ValueError, match="those of snapshot 3 are not: training has diverged"):
         model.collect()
     assert model.collected == 2
-    assert torch.equal(model.net.law.mean, before)
+    assert torch.equal(model.net.posterior.mean, before)
 
 
 def test_constant_buffers_may_be_infinite():
@@ -119,7 +122,7 @@ def test_constant_buffers_may_be_infinite():
     for _ in range(3):
         model.collect()
     assert torch.equal(model.member(0, sample=0).mask, net.mask)
-    assert not model.net.law.has_norms  # and nothing asks for a refresh
+    assert not model.net.posterior.has_norms  # and nothing asks for a refresh
 
 
 # ---------------------------------------------------------------------- members
@@ -147,8 +150,8 @@ def test_members_of_multiswag_are_swags_of_their_own():
         together.collect()
     for k, one in enumerate(alone):
         for name in ("mean", "squares", "deviations"):
-            assert torch.equal(getattr(together.net.law, name)[k], getattr(one.net.law, name)[0])
-    draws = together.net.law.sample(4000, torch.Generator().manual_seed(0))[:, :, :6]
+            assert torch.equal(getattr(together.net.posterior, name)[k], getattr(one.net.posterior, name)[0])
+    draws = together.net.posterior.sample(4000, torch.Generator().manual_seed(0))[:, :, :6]
     scores = (draws - draws.mean(1, keepdim=True)) / draws.std(1, keepdim=True)
     across = torch.einsum("sp,sq->pq", scores[0], scores[1]) / 4000
     assert across.abs().max() < 4.5 / 4000**0.5
@@ -196,7 +199,7 @@ def test_the_location_has_the_statistics_that_torch_would_give_it(batches):
     model = wander(sb.swag(net, rank=3))
     model.refresh(inputs, samples=2)
     expected = copy.deepcopy(net)
-    model.net.layout.load(expected, model.net.law.mean[0])
+    model.net.layout.load(expected, model.net.posterior.mean[0])
     torch.optim.swa_utils.update_bn(inputs, expected)
     found = model.member(0)
     torch.testing.assert_close(found[1].running_mean, expected[1].running_mean)
@@ -220,9 +223,9 @@ def distinct(states):
 def test_refreshed_draws_come_without_replacement_whatever_the_chunks(batches):
     model = wander(sb.swag([normed(), normed()], rank=3))
     model.refresh(batches, samples=5)
-    states = model.draw(5)["law"]
+    states = model.draw(5)["posterior"]
     assert [distinct(own) for own in states.chunk(2)] == [5, 5]
-    again = model.draw(7)["law"].chunk(2)  # shuffled anew after five
+    again = model.draw(7)["posterior"].chunk(2)  # shuffled anew after five
     assert all(distinct(own[:5]) == distinct(own) == 5 for own in again)
     x = torch.randn(4, 3)
     whole = model.predict(x, samples=5, seed=1).draws
@@ -234,10 +237,10 @@ def test_refreshed_draws_come_without_replacement_whatever_the_chunks(batches):
 def test_autocast_leaves_draws_as_they_are(batches):
     model = wander(sb.swag(normed(), rank=3))
     model.refresh(batches, samples=4)
-    plain, location = model.draw(3, torch.Generator().manual_seed(0)), model.net.law.location()
+    plain, location = model.draw(3, torch.Generator().manual_seed(0)), model.net.posterior.location()
     with torch.autocast("cpu", torch.bfloat16):
         cast = model.draw(3, torch.Generator().manual_seed(0))
-        assert torch.equal(model.net.law.location(), location)
+        assert torch.equal(model.net.posterior.location(), location)
     assert all(torch.equal(cast[name], plain[name]) for name in plain)
 
 
@@ -245,22 +248,22 @@ def test_the_seed_decides_the_refreshed_draws(batches):
     model = wander(sb.swag(normed(), rank=3))
     twin = copy.deepcopy(model)
     model.refresh(batches, samples=3, seed=1)
-    first = model.net.law.seeds.clone()
+    first = model.net.posterior.seeds.clone()
     twin.refresh(batches, samples=3, seed=1)
-    assert torch.equal(first, twin.net.law.seeds)
+    assert torch.equal(first, twin.net.posterior.seeds)
     twin.refresh(batches, samples=4, seed=2)
-    assert twin.net.law.seeds.shape == (1, 4)
-    assert not torch.equal(first, twin.net.law.seeds[:, :3])
+    assert twin.net.posterior.seeds.shape == (1, 4)
+    assert not torch.equal(first, twin.net.posterior.seeds[:, :3])
 
 
-def test_refreshed_draws_are_draws_of_the_law():
+def test_refreshed_draws_are_draws_of_the_posterior():
     model = wander(sb.swag(nn.Sequential(nn.Linear(2, 2), nn.BatchNorm1d(2)), rank=3))
     model.refresh([torch.randn(4, 2)], samples=1000)
-    law = model.net.law
-    draws = torch.stack([law.again(seed) for seed in law.seeds.unbind(1)])[:, 0]
-    error = law.scale[0, : law.weights] / 1000**0.5
-    assert ((draws.mean(0) - law.centre()[0]).abs() < 4.5 * error).all()
-    assert ((draws.std(0) - law.scale[0, : law.weights]).abs() < 4.5 * error / 2**0.5).all()
+    posterior = model.net.posterior
+    draws = torch.stack([posterior.again(seed) for seed in posterior.seeds.unbind(1)])[:, 0]
+    error = posterior.scale[0, : posterior.weights] / 1000**0.5
+    assert ((draws.mean(0) - posterior.centre()[0]).abs() < 4.5 * error).all()
+    assert ((draws.std(0) - posterior.scale[0, : posterior.weights]).abs() < 4.5 * error / 2**0.5).all()
 
 
 def test_a_new_snapshot_ends_a_refresh(batches):
@@ -299,7 +302,7 @@ def test_a_refreshed_model_is_stored_with_its_draws(batches, tmp_path):
     fresh = sb.swag([normed(), normed()], rank=3)
     fresh.load_state_dict(model.state_dict())
     assert torch.equal(fresh.predict(x, samples=4, seed=0).draws, expected)
-    stored = sum(b.numel() for n, b in model.net.law.named_buffers() if n in ("seeds", "drawn_statistics"))
+    stored = sum(b.numel() for n, b in model.net.posterior.named_buffers() if n in ("seeds", "drawn_statistics"))
     assert stored == 2 * 6 * (1 + 8)  # a seed, and mean and variance of four channels; no weights
 
 
@@ -314,8 +317,8 @@ def test_instance_norm_is_averaged_too():
 def test_networks_without_statistics_need_no_refresh():
     model = wander(sb.swag(nn.Linear(3, 2), rank=2))
     model.refresh([torch.randn(4, 3)])
-    assert model.net.law.seeds.numel() == 0
-    assert distinct(model.draw(50)["law"]) == 50
+    assert model.net.posterior.seeds.numel() == 0
+    assert distinct(model.draw(50)["posterior"]) == 50
 
 
 def test_batches_may_be_what_loaders_give():

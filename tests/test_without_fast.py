@@ -46,3 +46,15 @@ def test_one_place_asks_for_it():
             if isinstance(node, ast.ImportFrom) and ("_fast" in module or (module == "slimbayes" and "_fast" in names)):
                 asking.add(path.relative_to(SOURCE).as_posix())
     assert asking == {"layers/base.py"}
+
+
+def test_tests_and_laboratory_do_without_it_too():
+    root = Path(__file__).parent.parent
+    for path in (path for folder in ("tests", "benchmarks", "reproductions") for path in (root / folder).rglob("*.py")):
+        if path.is_relative_to(root / "tests" / "_fast") or ".venv" in path.parts:
+            continue
+        tree = ast.parse(path.read_text())
+        tried = {id(node) for block in ast.walk(tree) if isinstance(block, ast.Try) for node in ast.walk(block)}
+        for node in ast.walk(tree):
+            if isinstance(node, ast.ImportFrom) and "_fast" in (node.module or ""):
+                assert id(node) in tried, f"{path} imports slimbayes._fast, which may be deleted"

@@ -14,6 +14,7 @@ from reproductions.show.illustration import Illustration
 from reproductions.show.low_rank_table import LowRankTable
 from reproductions.show.metrics_plot import MetricsPlot
 from reproductions.show.networks import NetworkCounts
+from reproductions.show.pairs import Pairs
 from reproductions.show.parameter_counts import ParameterCounts
 from reproductions.show.scales import Scales
 from reproductions.show.spectra import Spectra
@@ -29,6 +30,7 @@ KINDS: dict[str, type[Kind]] = {
     "table": Table,
     "metrics_table": MetricsTable,
     "metrics_plot": MetricsPlot,
+    "pairs": Pairs,
     "low_rank_table": LowRankTable,
     "at_steps": AtSteps,
     "curves": Curves,

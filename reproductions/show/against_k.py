@@ -10,8 +10,8 @@ from reproductions.show.columns import column
 from reproductions.show.estimates import Estimate, estimate
 from reproductions.show.pictures import linked, svg
 from reproductions.stored import Sources
-from slimbayes.report.figures.panels import Panels
-from slimbayes.report.figures.style import MUTED, series, styled
+from slimbayes.report.figures._panels import Panels
+from slimbayes.report.figures._style import MUTED, series, styled
 
 __all__ = ["AgainstK"]
 

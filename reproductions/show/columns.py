@@ -72,6 +72,11 @@ _COLUMNS = {
     "validation_nll": Column("validation NLL ↓", ("validation_nll",)),
     "parameters": Column("parameters ↓", ("parameters",), of_run=True, whole=True),
     "parameters_percent": Column("% of parameters ↓", ("parameters",), of_run=True, percent=True),
+    "tempered.nll": Column("NLL with temperature ↓", ("tempered", "nll")),
+    "tempered.ece": Column("ECE with temperature ↓", ("tempered", "ece")),
+    "tempered.cnll": Column("cNLL with temperature ↓", ("tempered", "cnll")),
+    "disagreement": Column("disagreement, %", ("disagreement",), percent=True),
+    "cpu_minutes": Column("CPU minutes ↓", ("cpu_seconds",), of_run=True, factor=1 / 60),
     "minutes": Column("minutes ↓", ("seconds",), of_run=True, factor=1 / 60),
 }
 

@@ -7,8 +7,8 @@ from reproductions.show.estimates import by_group, row_title
 from reproductions.show.pictures import linked, log_scale, mean_lines, svg
 from reproductions.stored import Sources
 from slimbayes.metrics.spread import standard_error
-from slimbayes.report.figures.panels import Panels, short
-from slimbayes.report.figures.style import series, styled
+from slimbayes.report.figures._panels import Panels, short
+from slimbayes.report.figures._style import series, styled
 
 __all__ = ["Curves"]
 

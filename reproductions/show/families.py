@@ -5,8 +5,8 @@ from typing import Any
 from reproductions.show.base import Kind, Shown
 from reproductions.show.pictures import linked, svg
 from reproductions.stored import Sources
-from slimbayes.report.figures.panels import WIDTH
-from slimbayes.report.figures.style import INK, series, styled
+from slimbayes.report.figures._panels import WIDTH
+from slimbayes.report.figures._style import INK, series, styled
 
 __all__ = ["Families"]
 

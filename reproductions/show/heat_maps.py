@@ -9,8 +9,8 @@ from reproductions.show.base import OfStudy, Shown
 from reproductions.show.pictures import linked, png
 from reproductions.stored import Sources
 from slimbayes.analysis.heat_maps import plot_heat_maps
-from slimbayes.report.figures.panels import Panels
-from slimbayes.report.figures.style import styled
+from slimbayes.report.figures._panels import Panels
+from slimbayes.report.figures._style import styled
 
 __all__ = ["HeatMaps"]
 

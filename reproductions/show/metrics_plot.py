@@ -10,8 +10,8 @@ from reproductions.show.columns import column
 from reproductions.show.estimates import Estimate, Score, by_group, estimate, look_up, row_title
 from reproductions.show.pictures import linked, svg
 from reproductions.stored import Sources
-from slimbayes.report.figures.panels import Panels
-from slimbayes.report.figures.style import series, styled
+from slimbayes.report.figures._panels import Panels
+from slimbayes.report.figures._style import series, styled
 
 __all__ = ["MetricsPlot"]
 

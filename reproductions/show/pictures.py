@@ -4,8 +4,8 @@ import io
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from slimbayes.report.figures.style import LIGHT, styled
-from slimbayes.report.svg import FORMATS
+from slimbayes.report._svg import FORMATS
+from slimbayes.report.figures._style import LIGHT, styled
 
 __all__ = ["linked", "log_scale", "mean_lines", "png", "svg", "whole_ticks"]
 

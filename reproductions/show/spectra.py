@@ -11,8 +11,8 @@ from reproductions.show.estimates import Score, as_words, estimate
 from reproductions.show.pictures import linked, svg, whole_ticks
 from reproductions.stored import Sources
 from slimbayes._text_table import as_markdown
-from slimbayes.report.figures.panels import Panels, short
-from slimbayes.report.figures.style import series, styled
+from slimbayes.report.figures._panels import Panels, short
+from slimbayes.report.figures._style import series, styled
 
 __all__ = ["Spectra"]
 

@@ -35,7 +35,14 @@ if TYPE_CHECKING:
     from slimbayes.conversion import register_converter as register_converter
     from slimbayes.likelihoods import Bernoulli as Bernoulli
     from slimbayes.likelihoods import Categorical as Categorical
+    from slimbayes.likelihoods import Cox as Cox
     from slimbayes.likelihoods import Gaussian as Gaussian
+    from slimbayes.likelihoods import Likelihood as Likelihood
+    from slimbayes.likelihoods import NegativeBinomial as NegativeBinomial
+    from slimbayes.likelihoods import Ordinal as Ordinal
+    from slimbayes.likelihoods import Poisson as Poisson
+    from slimbayes.likelihoods import Quantile as Quantile
+    from slimbayes.likelihoods import StudentT as StudentT
     from slimbayes.mcmc.model_sampler import chain_sampler as chain_sampler
     from slimbayes.methods.batch_ensemble import batch_ensemble as batch_ensemble
     from slimbayes.methods.deep_ensemble import add_member as add_member
@@ -70,7 +77,21 @@ _PLACES = {
         ("ConformalClassifier", "ConformalRegressor", "TemperatureScaling", "calibration_split", "load_calibration"),
         "calibration",
     ),
-    **dict.fromkeys(("Bernoulli", "Categorical", "Gaussian"), "likelihoods"),
+    **dict.fromkeys(
+        (
+            "Bernoulli",
+            "Categorical",
+            "Cox",
+            "Gaussian",
+            "Likelihood",
+            "NegativeBinomial",
+            "Ordinal",
+            "Poisson",
+            "Quantile",
+            "StudentT",
+        ),
+        "likelihoods",
+    ),
     "chain_sampler": "mcmc.model_sampler",
     "register_converter": "conversion",
     **{method: f"methods.{method}" for method in BUILT_IN},

@@ -3,8 +3,6 @@
 import ctypes
 import sys
 
-__all__ = ["keep_freed_memory"]
-
 #: ``mallopt``'s numbers for when to give memory back, and for what to ask the system each time.
 TRIM_THRESHOLD, MMAP_THRESHOLD = -1, -3
 #: Bytes; more than a step frees at once.

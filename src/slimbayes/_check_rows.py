@@ -1,20 +1,25 @@
-"""Whether a converted network keeps its rows in order: its output against its members', one by one."""
+"""What layers cannot see of their rows: whether the network keeps their order, and which tables have none."""
 
 from __future__ import annotations
 
+import threading
+from contextlib import suppress
 from typing import TYPE_CHECKING, Any
 
 import torch
-from torch import Tensor
+from torch import Generator, Tensor
 
 from slimbayes import batching
 from slimbayes._chunks import evaluating
+from slimbayes.layers.embedding import GaussianEmbedding
 from slimbayes.layers.transformer import without_fused_paths
 
 if TYPE_CHECKING:
     from slimbayes.model import BayesianModel
 
-__all__ = ["check_rows"]
+#: Held while a model looks for its tables; the passes that it makes meanwhile, in the same thread, do not look.
+_LOOKING = threading.RLock()
+_looked_at: list[Any] = []
 
 
 def check_rows(model: BayesianModel, args: Any, kwargs: Any) -> None:
@@ -44,6 +49,70 @@ def check_rows(model: BayesianModel, args: Any, kwargs: Any) -> None:
                         "axis, or a converted layer sees something else than the batch there. Concatenate along "
                         "another axis, call the layer twice instead, or exclude the layers in between."
                     )
+
+
+def find_position_tables(model: BayesianModel, args: Any, kwargs: Any, size: int) -> None:
+    """Find the random tables that are read by position: what is looked up is as long for one example as for two.
+
+    The number of rows alone would not tell: 32 positions may well meet a batch of 32 rows, or of 8.
+
+    Args:
+        model: The model, which is sent one example, and the same one twice; other threads wait for that.
+        args: Inputs of its network.
+        kwargs: Its keyword arguments.
+        size: Their batch size.
+    """
+    with _LOOKING:
+        if model.tables_known or model in _looked_at:
+            return
+        tables = [layer for layer in model.layers() if isinstance(layer, GaussianEmbedding)]
+        checked = model._checked
+        model._checked, _looked_at[:] = True, [model]  # the passes that look are not the first
+        try:
+            if tables and not batching.addresses_rows((args, kwargs)):
+                with evaluating(model), torch.no_grad():
+                    _look_at(model, tables, args, kwargs, size)
+            model.tables_known = True
+        finally:
+            model._checked = checked
+            _looked_at.clear()
+
+
+def _look_at(model: BayesianModel, tables: list[GaussianEmbedding], args: Any, kwargs: Any, size: int) -> None:
+    batch_dim = model.sampling.batch_dim
+    one = batching.narrow((args, kwargs), 0, 1, size, batch_dim)
+    two = batching.on_batch(one, 1, batch_dim, lambda x, axis: batching.tile(x, axis, 2), marked=True)
+    # A network that cannot answer one example leaves it open; what is wrong with the inputs shows in the pass itself.
+    with suppress(Exception):
+        first, second = (_lookups(model, tables, *inputs) for inputs in (one, two))
+        for table in tables:
+            if table.name in first:
+                table.by_position = first[table.name] == second[table.name]
+    found = [table.name for table in tables if table.by_position]
+    if found:
+        try:
+            model.forward(*two[0], samples=1, generator=Generator(model.device).manual_seed(0), **two[1])
+        except Exception as error:
+            raise ValueError(
+                f"The tables {', '.join(found)} are read by position, so that a draw of them is looked up for each "
+                f"row; the network cannot use that ({error}). Leave them point estimates: exclude={found!r}."
+            ) from error
+
+
+def _lookups(model: BayesianModel, tables: list[GaussianEmbedding], args: Any, kwargs: Any) -> dict[str, list[Any]]:
+    """Return the shapes of what is looked up in each table."""
+    shapes: dict[str, list[Any]] = {}
+
+    def note(table: Any, inputs: Any) -> None:
+        shapes.setdefault(table.name, []).append(inputs[0].shape)
+
+    hooks = [table.register_forward_pre_hook(note) for table in tables]
+    try:
+        model.forward(*args, samples=0, **kwargs)
+    finally:
+        for hook in hooks:
+            hook.remove()
+    return shapes
 
 
 def _spread(value: Tensor) -> Tensor:

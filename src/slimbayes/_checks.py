@@ -1,9 +1,10 @@
 """Argument checks that name the argument, the value and the remedy."""
 
 import difflib
+import inspect
 import math
 import numbers
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from typing import Any
 
 
@@ -45,3 +46,21 @@ def check_number(
             f"Expected argument `{argument}` to be a finite number{lower}{upper}, but got {value!r}."
             + (f" {remedy}" if remedy else "")
         )
+
+
+def check_keywords(method: Callable[..., Any], known: list[str], given: Iterable[str]) -> None:
+    """Raise for keyword arguments that are neither a model's nor its network's, or nearly the model's.
+
+    Args:
+        method: What they were given to.
+        known: Names of the network's arguments, one of them with two stars if it takes any.
+        given: Names of the arguments that the method does not have.
+    """
+    any_name = any(name.startswith("**") for name in known)
+    for name in given:
+        if name in known:
+            continue
+        near = difflib.get_close_matches(name, [*inspect.signature(method).parameters][1:], 1, 0.8)
+        if near or not any_name:
+            meant = f"Did you mean {near[0]!r}?" if near else f"The network's are {', '.join(known) or 'none'}."
+            raise TypeError(f"Neither the model's {method.__name__} nor the network has an argument {name!r}. {meant}")

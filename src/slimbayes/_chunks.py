@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from typing import TYPE_CHECKING, Any
@@ -12,15 +13,26 @@ from torch import Generator, Tensor, nn
 from slimbayes import batching
 from slimbayes._checks import check_count
 from slimbayes.layers.base import every_module
-from slimbayes.sampling import check_sampling
+from slimbayes.sampling import BLOCK, Blocks, Part, check_sampling
 
 if TYPE_CHECKING:
     from slimbayes.model import BayesianModel
 
-__all__ = ["MAX_MEMORY", "predict_draws"]
-
 #: Bytes of activations that a prediction may hold at once, unless told otherwise.
 MAX_MEMORY = 2**30
+#: Bytes of a layer's output, on a CPU, beyond which rows take longer: the next layer finds them no more in the last
+#: cache, which has some ten megabytes.
+CACHE = 2**25
+#: Outputs of layers whose memory is taken at once.
+OUTPUTS_OF_A_ROW = 4
+#: Rows that a chunk may have however large their activations are: calls take time, too.
+LEAST_ROWS = 64
+
+#: Serialises probes, which watch the network by hooks.
+_probing = threading.Lock()
+#: Evaluations under way in all threads, by module that was in training mode before.
+_evaluating: dict[nn.Module, int] = {}
+_counting = threading.Lock()
 
 
 def predict_draws(
@@ -42,27 +54,47 @@ def predict_draws(
     check_count("max_memory", max_memory, 1)
     if batch_size is not None:
         check_count("batch_size", batch_size, 1)
-    _check_no_nan((args, kwargs))
+    _check_finite((args, kwargs))
+    args, kwargs = model.marked(args, kwargs)
     members, size = model.members, batching.batch_size((args, kwargs), model.sampling.batch_dim)
     if size == 0:
         raise ValueError("Expected a batch of at least one example, but got an empty one.")
-    with evaluating(model), torch.no_grad():
+    with evaluating(model), torch.no_grad(), _explaining(model, (args, kwargs)):
         each = max(samples, 1)
         if batch_size is None:
-            rows = max_memory // _bytes_per_row(model, args, kwargs, size)
-            each = min(each, max(1, rows // members))
-            batch_size = max(1, rows // (members * each))
+            batch_size, each = _sizes(model, size, each, max_memory, _bytes_per_row(model, args, kwargs, size))
         shared = noise == "shared" and samples > 0 and next(model.stochastic(), None) is not None
         if shared and each > 1:  # the draws of Gaussian weights are whole networks
             each = min(each, max(1, max_memory // _bytes_per_sample(model)))
+        if samples > 0:
+            generator = model.own_source(generator)
+        seed: int | None = None
+        if samples > 0 and not shared:  # seeds noise that does not depend on the chunks
+            source: dict[str, Any] = {} if generator is None else {"generator": generator, "device": generator.device}
+            seed = int(torch.randint(2**62, (), **source))
         by_samples = []
         for start in range(0, max(samples, 1), each):
             count = min(each, samples - start)  # 0 if samples is
             # One shared draw serves all chunks of examples, or the function would not be one function.
             draw = model.draw(count, generator) if shared else None
-            how = {"samples": count, "noise": noise, "generator": generator, "draw": draw}
-            by_samples.append(_in_chunks(model, args, kwargs, size, batch_size, how))
-        return _interleave(by_samples, members)
+            how = {"samples": count, "noise": noise, "draw": draw}
+            by_samples.append(_in_chunks(model, args, kwargs, size, batch_size, how, seed, start))
+        draws = _interleave(by_samples, members)
+        _check_outputs(model, draws)
+        return draws
+
+
+def _sizes(model: BayesianModel, size: int, samples: int, max_memory: int, bytes_per_row: int) -> tuple[int, int]:
+    """Return how many examples and samples a chunk has."""
+    members, rows = model.members, max_memory // bytes_per_row
+    samples = min(samples, max(1, rows // members))
+    in_cache = max(LEAST_ROWS, OUTPUTS_OF_A_ROW * CACHE // bytes_per_row)
+    if model.device.type == "cpu" and in_cache < rows:
+        rows = in_cache
+        samples = min(samples, max(1, rows // (members * min(size, BLOCK))))
+    examples = max(1, rows // (members * samples))
+    whole_blocks = examples // BLOCK * BLOCK
+    return (whole_blocks if whole_blocks > 0 and examples < size else examples), samples
 
 
 def _bytes_per_sample(model: BayesianModel) -> int:
@@ -70,43 +102,135 @@ def _bytes_per_sample(model: BayesianModel) -> int:
     return max(1, model.members * sum(part.at_location(0).nbytes for part in model.stochastic()))
 
 
-def _in_chunks(model: BayesianModel, args: Any, kwargs: Any, size: int, batch_size: int, how: dict[str, Any]) -> Any:
+def _in_chunks(
+    model: BayesianModel,
+    args: Any,
+    kwargs: Any,
+    size: int,
+    batch_size: int,
+    how: dict[str, Any],
+    seed: int | None,
+    first_sample: int,
+) -> Any:
     """Run the model on a few examples at a time."""
+
+    def source(begin: int, length: int) -> Blocks | None:
+        part = Part(first_sample, how["samples"], begin, length)
+        return None if seed is None else Blocks(seed, part, model.device)
+
+    # Compilers do not follow what blocks draw: a model compiled in place runs here as it is.
+    run = model if seed is None else model.forward
+
     if batch_size >= size:
-        return model(*args, **how, **kwargs)
+        return run(*args, generator=source(0, size), **how, **kwargs)
     batch_dim = model.sampling.batch_dim
     lengths = [min(batch_size, size - begin) for begin in range(0, size, batch_size)]
     outputs, end = [], 0
-    with _axes(model, model.members * max(how["samples"], 1) * lengths[0]) as axes:
+    # Without the rows it could not be told: of one example's logits, (1, 1), either axis may be the batch.
+    axes: list[int | None] = []
+    model.passes.axes = axes  # for the first chunk
+    try:
         for length in lengths:
             begin, end = end, end + length
             some_args, some_kwargs = batching.narrow((args, kwargs), begin, end, size, batch_dim)
-            outputs.append(model(*some_args, **how, **some_kwargs))
+            outputs.append(run(*some_args, generator=source(begin, length), **how, **some_kwargs))
+    finally:
+        model.passes.axes = None
     return _join(outputs, lengths, axes)
 
 
-def _check_no_nan(inputs: Any) -> None:
+@contextmanager
+def _explaining(model: BayesianModel, inputs: Any) -> Iterator[None]:
+    """Let an error of torch say which input it is about, if inputs are of another type or place than the weights."""
+    try:
+        yield
+    except (RuntimeError, NotImplementedError) as error:
+        for x in batching.tensors(inputs):
+            if x.device.type != model.device.type:
+                raise ValueError(
+                    f"Expected the inputs of `predict` on {model.device}, where the model is, but got {x.device}. Move "
+                    "them: x.to(model.device)."
+                ) from error
+            if x.dtype != model.dtype:
+                raise TypeError(
+                    f"Expected inputs of `predict` that fit weights of {model.dtype}, but got {x.dtype}: "
+                    f"{str(error).splitlines()[0]}. Use x.to(model.dtype), or model.to(x.dtype)."
+                ) from error
+        raise
+
+
+class NonFiniteOutput(ValueError):  # noqa: N818
+    """A network gave NaN for inputs that are finite.
+
+    Attributes:
+        example: Number of the first example.
+        weight: Name of the first weight that is not finite, if there is one.
+    """
+
+    def __init__(self, example: int, weight: str | None) -> None:
+        self.example, self.weight = example, weight
+        if weight is None:
+            cause = "All weights are finite: a layer gave it. Look for too large inputs, logarithms and divisions."
+        else:
+            cause = f"The weights are to blame: {weight} is not finite. Load good weights, or train again."
+        super().__init__(f"The network's output is NaN for example {example} although its inputs are finite. {cause}")
+
+
+def _check_finite(inputs: Any) -> None:
     for x in batching.tensors(inputs):
-        # If a term is not a number the sum is none, and takes less time. Infinities of both signs do that, too.
-        if x.is_floating_point() and x.sum().isnan() and x.isnan().any():
-            place = tuple(int(i) for i in x.isnan().nonzero()[0])
+        # If a term is not finite neither is the sum, which takes less time. A sum may also be too large.
+        if (
+            x.is_floating_point()
+            and not x.is_meta
+            and not x.sum().isfinite()
+            and not x.isfinite().all()
+            and not _is_mask(x)
+        ):
+            wrong = ~x.isfinite()
+            place = tuple(int(i) for i in wrong.nonzero()[0])
             raise ValueError(
-                f"Expected the input of `predict` to have no NaN, but got {int(x.isnan().sum())} of them, the first at "
-                f"{place}. Impute missing values, as in training, before predicting."
+                f"Expected the input of `predict` to have no NaN and no infinite value, but got {int(wrong.sum())} of "
+                f"them, the first at {place}: {x[place].item()}. Impute missing values, as in training, and correct "
+                "infinite ones before predicting."
             )
+
+
+def _is_mask(x: Tensor) -> bool:
+    """Tell whether a tensor may be one that is added to scores, to rule some out by -inf: the most is 0."""
+    return bool((x <= 0).all() & (x == 0).any())
+
+
+def _check_outputs(model: BayesianModel, draws: Any) -> None:
+    """Raise if outputs are NaN although the inputs were finite, and say where that may come from."""
+    for y in batching.tensors(draws):
+        if y.is_floating_point() and y.sum().isnan() and y.isnan().any():
+            named = (*model.net.named_parameters(), *model.net.named_buffers())
+            weights = (name for name, x in named if x.is_floating_point() and not x.isfinite().all())
+            place = [*y.isnan().nonzero()[0].tolist(), 0, 0]
+            raise NonFiniteOutput(place[min(1 + model.sampling.batch_dim, y.dim())], next(weights, None))
 
 
 @contextmanager
 def evaluating(model: nn.Module) -> Iterator[None]:
-    """Put a model into evaluation mode for a while, and every module back into its own."""
-    trained = [module for module in every_module(model) if module.training]
-    if trained:
-        model.eval()
+    """Put a model into evaluation mode for a while, and every module back into its own.
+
+    Where several threads do so, the last one puts them back.
+    """
+    with _counting:
+        trained = [module for module in every_module(model) if module.training or module in _evaluating]
+        if any(module.training for module in trained):
+            model.eval()
+        for module in trained:
+            _evaluating[module] = _evaluating.get(module, 0) + 1
     try:
         yield
     finally:
-        for module in trained:
-            module.training = True
+        with _counting:
+            for module in trained:
+                _evaluating[module] -= 1
+                if not _evaluating[module]:
+                    del _evaluating[module]
+                    module.training = True
 
 
 class _Answered(Exception):  # noqa: N818
@@ -120,15 +244,24 @@ def _bytes_per_row(model: BayesianModel, args: Any, kwargs: Any, size: int) -> i
     shapes as the last ones need no new estimate.
     """
     shapes = [(x.shape, x.dtype) for x in batching.tensors((args, kwargs))]
-    if model.probed is not None and model.probed[0] == shapes:
-        return model.probed[1]
-    largest = [1]
+    with _probing:
+        probed = model.probed
+        if probed is None or probed[0] != shapes:
+            probed = model.probed = (shapes, _probe(model, args, kwargs, size))
+        return probed[1]
+
+
+def _probe(model: BayesianModel, args: Any, kwargs: Any, size: int) -> int:
+    largest, thread = [1], threading.get_ident()
 
     def note(module: nn.Module, inputs: Any, output: Any) -> None:
+        if threading.get_ident() != thread:  # the network may be at work in other threads
+            return
         largest[0] = max(largest[0], *(x.numel() * x.element_size() for x in batching.tensors((inputs, output))), 1)
 
     def stop(module: nn.Module, inputs: Any, output: Any) -> None:
-        raise _Answered
+        if threading.get_ident() == thread:
+            raise _Answered
 
     hooks = [module.register_forward_hook(note) for module in model.net.modules()]
     hooks.append(model.net.register_forward_hook(stop))
@@ -140,34 +273,8 @@ def _bytes_per_row(model: BayesianModel, args: Any, kwargs: Any, size: int) -> i
         for hook in hooks:
             hook.remove()
     # Whole networks see one member's rows at a time.
-    estimate = 4 * largest[0] if model.independent else -(-4 * largest[0] // model.members)
-    model.probed = (shapes, estimate)
-    return estimate
-
-
-@contextmanager
-def _axes(model: BayesianModel, rows: int) -> Iterator[list[int | None]]:
-    """Yield a list that will hold the batch axis of each output, as the model finds it in the first chunk's rows.
-
-    Without the rows it could not be told: of one example's logits, ``(1, 1)``, either axis may be the batch.
-    """
-    axes: list[int | None] = []
-
-    def note(net: nn.Module, args: Any, kwargs: Any, output: Any) -> None:
-        if not axes:
-            batch_dim = model.sampling.batch_dim
-            axes.extend(
-                None
-                if isinstance(leaf, Tensor) and not leaf.dim()
-                else batching.output_axis(leaf, rows, batch_dim, (args, kwargs))
-                for leaf in batching.leaves(output)
-            )
-
-    hook = model.net.register_forward_hook(note, with_kwargs=True)
-    try:
-        yield axes
-    finally:
-        hook.remove()
+    bytes_of_row = OUTPUTS_OF_A_ROW * largest[0]
+    return bytes_of_row if model.independent else -(-bytes_of_row // model.members)
 
 
 def _join(outputs: list[Any], lengths: list[int], axes: list[int | None]) -> Any:

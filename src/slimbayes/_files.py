@@ -1,19 +1,28 @@
-"""Files that are written whole or not at all."""
+"""Files that are written whole or not at all, and read with their names in every error."""
 
+import hashlib
 import json
 import os
+import re
+import socket
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-__all__ = ["replacing", "to_disk", "write_json"]
+#: This machine, as it stands in the names of temporary files and in locks.
+HOST = re.sub(r"[^\w.-]", "_", socket.gethostname()) or "unknown"
 
 
 @contextmanager
 def replacing(*paths: Path) -> Iterator[list[Path]]:
-    """Yield temporary paths that take the given ones' place once all are written; a failure changes nothing."""
-    temporary = [path.with_name(f".{path.name}.{os.getpid()}") for path in paths]
+    """Yield temporary paths that take the given ones' place once all are written; a failure changes nothing.
+
+    What processes that were killed have left of the same files is removed.
+    """
+    for path in paths:
+        _clean(path)
+    temporary = [path.with_name(f".{path.name}.{HOST}-{os.getpid()}") for path in paths]
     try:
         yield temporary
         for source in temporary:
@@ -23,6 +32,37 @@ def replacing(*paths: Path) -> Iterator[list[Path]]:
     finally:
         for source in temporary:
             source.unlink(missing_ok=True)
+
+
+def _clean(path: Path) -> None:
+    """Remove temporary files of processes of this machine that are no more; until 0.1 the host was not in the name."""
+    if not path.parent.is_dir():
+        return
+    begin = f".{path.name}."
+    for name in os.listdir(path.parent):
+        if name.startswith(begin):
+            owner = re.fullmatch(rf"(?:{re.escape(HOST)}-)?(\d+)", name[len(begin) :])
+            if owner and not is_alive(int(owner[1])):
+                path.with_name(name).unlink(missing_ok=True)
+
+
+def is_alive(process: int) -> bool:
+    """Tell whether a process of this machine still runs; one that has ended but waits for its parent does not.
+
+    Example:
+        >>> is_alive(os.getpid())
+        True
+    """
+    try:
+        os.kill(process, 0)
+    except (ProcessLookupError, OverflowError):
+        return False
+    except PermissionError:  # somebody else's
+        return True
+    try:
+        return Path(f"/proc/{process}/stat").read_text().rpartition(")")[2].split()[0] != "Z"
+    except (OSError, IndexError):  # a system without /proc
+        return True
 
 
 def to_disk(path: Path) -> None:
@@ -50,3 +90,47 @@ def write_json(path: Path, content: Any) -> None:
         return
     with replacing(path) as (temporary,):
         temporary.write_text(text)
+
+
+def read_json(path: Path, remedy: str, keys: tuple[str, ...] = ()) -> dict[str, Any]:
+    """Return the object in a JSON file; whatever is wrong with it names the file.
+
+    Args:
+        path: The file.
+        remedy: What to do if it is damaged: a sentence.
+        keys: What it must have.
+    """
+    try:
+        content = json.loads(path.read_text())
+    except (ValueError, RecursionError) as error:
+        raise ValueError(f"{path} is damaged: it is not JSON ({error}). {remedy}") from error
+    if not isinstance(content, dict):
+        raise ValueError(f"{path} is damaged: it should hold names and values, but holds {_brief(content)}. {remedy}")
+    if missing := [key for key in keys if key not in content]:
+        raise ValueError(f"{path} is damaged: it lacks {', '.join(map(repr, missing))}. {remedy}")
+    return content
+
+
+def _brief(content: Any) -> str:
+    text = repr(content)
+    return text if len(text) < 60 else f"{text[:57]}..."
+
+
+def sha256_of(path: Path) -> str:
+    """Return the SHA-256 of a file's content, as ``sha256sum`` prints it."""
+    with path.open("rb") as file:
+        return hashlib.file_digest(file, "sha256").hexdigest()
+
+
+def csv_cell(value: Any) -> Any:
+    """Return a cell of a CSV file that no spreadsheet takes for a formula: a text that begins like one gets a ``'``.
+
+    Numbers, also those written as text, stay as they are.
+
+    Example:
+        >>> [csv_cell(value) for value in ("=1+1", "-1", "-a", "cat", 2.5)]
+        ["'=1+1", '-1', "'-a", 'cat', 2.5]
+    """
+    if not isinstance(value, str) or not value.startswith(("=", "+", "-", "@", "\t", "\r", "\n")):
+        return value
+    return value if re.fullmatch(r"[+-]?(\d+\.?\d*|\.\d+)([eE][+-]?\d+)?", value) else f"'{value}"

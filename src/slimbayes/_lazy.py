@@ -4,8 +4,6 @@ from collections.abc import Callable, Mapping
 from importlib import import_module
 from typing import Any
 
-__all__ = ["lazily"]
-
 
 def lazily(package: str, places: Mapping[str, str]) -> Callable[[str], Any]:
     """Return a package's ``__getattr__``.

@@ -12,8 +12,6 @@ import torch
 
 import slimbayes
 
-__all__ = ["provenance"]
-
 
 def provenance() -> dict[str, Any]:
     """Return the commit, versions, hardware and time as JSON values.

@@ -6,8 +6,6 @@ from enum import IntEnum
 import numpy as np
 import torch
 
-__all__ = ["Purpose", "mix", "seed_everything"]
-
 
 class Purpose(IntEnum):
     """What random numbers are for; no two purposes may share a seed."""

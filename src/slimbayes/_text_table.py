@@ -2,8 +2,6 @@
 
 from collections.abc import Sequence
 
-__all__ = ["aligned", "as_markdown"]
-
 
 def aligned(rows: Sequence[Sequence[str]]) -> str:
     """Return rows of words in columns of equal width.

@@ -1,7 +1,8 @@
 """Nested inputs and outputs: what a network takes and gives, and its batch axis.
 
 Tensors may stand in tuples, lists, dicts, named tuples and dataclasses (such as the outputs of Hugging
-Face models); packed sequences are unpacked and packed again; anything else is passed through.
+Face models), and in PyTorch Geometric's ``Data``; packed sequences are unpacked and packed again; anything else is
+passed through.
 """
 
 import copy
@@ -9,9 +10,11 @@ import dataclasses
 from collections.abc import Callable, Iterator, Mapping, MutableMapping
 from dataclasses import dataclass
 from functools import lru_cache
+from types import EllipsisType
 from typing import Any
 
 import torch
+import torch.nn.functional as F
 from torch import Tensor
 from torch.nn.utils.rnn import PackedSequence, pack_padded_sequence, pad_packed_sequence
 
@@ -20,24 +23,42 @@ __all__ = ["BatchAxis", "batch_size", "map_leaves", "narrow", "on_batch", "tenso
 
 @dataclass(frozen=True)
 class BatchAxis:
-    """Says where the batch of one input is, where that is not the model's ``batch_dim``.
+    """Says where the batch of one input is, where that is not the model's ``batch_dim``; or that it addresses rows.
 
     Args:
         tensor: The input.
         dim: Its batch axis (negative counts from the end); None if it has none and all rows share it
             (an attention mask, say). It may hold several entries for each example, as an attention mask of shape
-            (batch * heads, target, source) does.
+            (batch * heads, target, source) does. Of an index it is the axis along which its entries stand: the last one
+            if not given.
+        index: True if the tensor's values are positions of rows of the network's first input, as a graph's
+            ``edge_index`` of shape (2, edges). A number n if they are positions among n others: of a batch of n graphs,
+            the graph of each node. Each draw gets positions of its own rows. The batch of such a pass is one whole.
 
     Example:
         >>> mask = BatchAxis(torch.ones(4, 4), dim=None)
+        >>> edges = BatchAxis(torch.tensor([[0, 1], [1, 2]]), index=True)
+        >>> graph_of_each_node = BatchAxis(torch.tensor([0, 0, 1]), index=2)
     """
 
     tensor: Tensor
-    dim: int | None
+    dim: int | EllipsisType | None = ...
+    index: bool | int | Tensor = False
 
     def __post_init__(self) -> None:
         rank = self.tensor.dim()
-        if self.dim is not None and not -rank <= self.dim < rank:
+        if self.dim is ...:
+            if not self.is_index:
+                raise ValueError(
+                    "Expected argument `dim` of BatchAxis, but got none. Give None if rows share the tensor."
+                )
+            object.__setattr__(self, "dim", -1)
+        if self.is_index and (self.dim is None or self.tensor.is_floating_point()):
+            raise ValueError(
+                f"Expected an index of BatchAxis to be whole numbers along an axis, but got {self.tensor.dtype} and "
+                f"dim={self.dim}. Leave `index` out."
+            )
+        if isinstance(self.dim, int) and not -rank <= self.dim < rank:
             raise ValueError(
                 f"Expected argument `dim` of BatchAxis to be an axis of a tensor of shape "
                 f"{tuple(self.tensor.shape)}, but got {self.dim}. Give None if all rows share the tensor."
@@ -46,7 +67,27 @@ class BatchAxis:
     @property
     def axis(self) -> int | None:
         """``dim``, counted from the front."""
-        return None if self.dim is None else self.dim % self.tensor.dim()
+        return self.dim % self.tensor.dim() if isinstance(self.dim, int) else None
+
+    @property
+    def is_index(self) -> bool:
+        """Whether the values are positions."""
+        return self.index is not False
+
+    def moved_to(self, tiled: Tensor) -> Tensor:
+        """Return copies of an index, one after another on its axis, with the positions of each copy's own rows."""
+        assert self.axis is not None
+        entries = self.tensor.shape[self.axis]
+        copies = torch.arange(tiled.shape[self.axis] // max(entries, 1), device=tiled.device)
+        shape = [1] * tiled.dim()
+        shape[self.axis] = -1
+        return tiled + copies.repeat_interleave(entries).view(shape) * self.index
+
+
+def is_graph_data(tree: Any) -> bool:
+    """Tell whether something is PyTorch Geometric's ``Data`` or a ``Batch`` of them, by what such classes declare."""
+    kind = type(tree)
+    return hasattr(kind, "__cat_dim__") and hasattr(kind, "__inc__") and not hasattr(kind, "node_types")
 
 
 def map_leaves(f: Callable[[Any], Any], tree: Any) -> Any:
@@ -72,11 +113,28 @@ def map_leaves(f: Callable[[Any], Any], tree: Any) -> Any:
         changed = copy.copy(tree)  # not every class of mapping can be built from a dict alone
         changed.update(mapped)
         return changed
+    if is_graph_data(tree):
+        return _mapped_data(f, tree)
     if isinstance(tree, tuple) and hasattr(tree, "_make"):
         return tree._make(map_leaves(f, value) for value in tree)
     if isinstance(tree, (tuple, list)):
         return type(tree)([map_leaves(f, value) for value in tree])
     return tree
+
+
+def _mapped_data(f: Callable[[Any], Any], data: Any) -> Any:
+    """Apply ``f`` to the tensors of a graph; its numbers of nodes and graphs follow from them."""
+    changed = copy.copy(data)
+    for key, value in data.to_dict().items():
+        if key == "num_nodes" and "x" in data:
+            del changed.num_nodes
+        elif key != "ptr" and not key.startswith("_"):
+            changed[key] = map_leaves(f, value)
+    if hasattr(changed, "_num_graphs"):
+        del changed._num_graphs
+    if "ptr" in data and isinstance(changed.batch, Tensor):
+        changed.ptr = F.pad(changed.batch.bincount().cumsum(0), (1, 0))
+    return changed
 
 
 def leaves(tree: Any) -> Iterator[Any]:
@@ -93,6 +151,10 @@ def leaves(tree: Any) -> Iterator[Any]:
     elif isinstance(tree, (Mapping, tuple, list)):
         for value in tree.values() if isinstance(tree, Mapping) else tree:
             yield from leaves(value)
+    elif is_graph_data(tree):
+        for key, value in tree.to_dict().items():
+            if key != "ptr":
+                yield from leaves(value)
 
 
 def tensors(tree: Any) -> Iterator[Tensor]:
@@ -112,14 +174,16 @@ def axis_of(leaf: Tensor, size: int, batch_dim: int) -> int | None:
 
 
 def batch_size(tree: Any, batch_dim: int) -> int:
-    """Return the batch size: that of the first input that has an axis for it."""
+    """Return the batch size: that of the first input that has an axis for it; 1 if values address rows."""
     rank_0: Tensor | None = None
+    if addresses_rows(tree):
+        return 1
     for leaf in leaves(tree):
         if isinstance(leaf, PackedSequence):
             return int(leaf.batch_sizes[0])
         if isinstance(leaf, BatchAxis):
-            if leaf.dim is not None:
-                return leaf.tensor.shape[leaf.dim]
+            if leaf.axis is not None:
+                return leaf.tensor.shape[leaf.axis]
         elif leaf.dim() == 0:
             rank_0 = leaf
         else:
@@ -133,6 +197,11 @@ def batch_size(tree: Any, batch_dim: int) -> int:
         f"Expected at least one tensor with a batch in the input, but got {_kinds(tree)}. Pass the batch to the model "
         "as tensors (torch.as_tensor)."
     )
+
+
+def addresses_rows(tree: Any) -> bool:
+    """Tell whether inputs are marked as positions of rows: the batch is then one whole, such as a graph."""
+    return any(isinstance(leaf, BatchAxis) and leaf.is_index for leaf in leaves(tree))
 
 
 def _kinds(tree: Any) -> str:
@@ -159,6 +228,9 @@ def on_batch(
             return pack_padded_sequence(change(padded, 0), change(lengths, 0), batch_first=True, enforce_sorted=False)
         tensor, axis = _placed(leaf, size, batch_dim)
         changed = tensor if axis is None else _by_example(tensor, axis, size, change)
+        if isinstance(leaf, BatchAxis) and leaf.is_index:
+            changed = leaf.moved_to(changed)
+            return BatchAxis(changed, axis, leaf.index) if marked else changed
         return BatchAxis(changed, axis) if marked else changed
 
     return map_leaves(one, tree)
@@ -180,7 +252,7 @@ def _placed(leaf: Tensor | BatchAxis, size: int, batch_dim: int) -> tuple[Tensor
     """Return a tensor and its batch axis, declared or found by its size."""
     if not isinstance(leaf, BatchAxis):
         return leaf, axis_of(leaf, size, batch_dim)
-    if leaf.dim is not None and leaf.tensor.shape[leaf.dim] % size:
+    if leaf.axis is not None and leaf.tensor.shape[leaf.axis] % size:
         raise ValueError(
             f"Expected the batch of {size} on axis {leaf.dim} of an input, as its BatchAxis says, but got shape "
             f"{tuple(leaf.tensor.shape)}. Check its `dim`, and that all inputs have the same batch size."
@@ -200,6 +272,8 @@ def narrow(tree: Any, begin: int, end: int, size: int, batch_dim: int) -> Any:
         tensor, axis = _placed(leaf, size, batch_dim)
         if axis is not None:
             tensor = _by_example(tensor, axis, size, lambda x, axis: x.narrow(axis, begin, end - begin))
+        if isinstance(leaf, BatchAxis) and leaf.is_index:
+            return BatchAxis(tensor - begin * leaf.index, axis, leaf.index)
         return BatchAxis(tensor, axis)
 
     return map_leaves(one, tree)
@@ -212,14 +286,17 @@ def output_axis(leaf: Any, rows: int, batch_dim: int, inputs: Any = None) -> int
         leaf: The output.
         rows: Number of rows.
         batch_dim: The model's batch axis.
-        inputs: What the network was given. A sequence-first network may return logits ``(rows, classes)`` or
-            steps ``(time, rows)``; where both sizes are ``rows``, no input of that length means the former.
+        inputs: What the network was given, marked or not. A sequence-first network may return logits
+            ``(rows, classes)`` or steps ``(time, rows)``; where both sizes are ``rows``, no input of that length means
+            the former.
     """
     if isinstance(leaf, PackedSequence):
         raise ValueError(
             "The network returned a PackedSequence, which has no room for the draws' axis. "
             "Let it return a padded tensor (torch.nn.utils.rnn.pad_packed_sequence)."
         )
+    if inputs is not None and addresses_rows(inputs):
+        return 0
     if batch_dim == 1 and leaf.shape == (rows, rows):
         if inputs is not None and not any(x.shape[:2] == (rows, rows) for x in tensors(inputs)):
             return 0
@@ -236,6 +313,14 @@ def output_axis(leaf: Any, rows: int, batch_dim: int, inputs: Any = None) -> int
             f"{tuple(leaf.shape)}. {remedy}, or convert with the right `batch_dim`."
         )
     return axis
+
+
+def output_axes(tree: Any, rows: int, batch_dim: int, inputs: Any = None) -> list[int | None]:
+    """Return the axis of each output that holds the rows, None for a number without axes; see ``output_axis``."""
+    return [
+        None if isinstance(leaf, Tensor) and not leaf.dim() else output_axis(leaf, rows, batch_dim, inputs)
+        for leaf in leaves(tree)
+    ]
 
 
 def split_draws(tree: Any, draws: int, rows: int, batch_dim: int, inputs: Any = None) -> Any:
@@ -274,7 +359,9 @@ def _as_it_lies(x: Tensor, axis: int, change: Callable[[Tensor], Tensor]) -> Ten
 
 
 def deal(x: Tensor, axis: int, members: int, first: int | Tensor = 0) -> Tensor:
-    """Deal a batch out to members in turn: example b goes to member (first + b) mod K; hands are filled up.
+    """Split a batch among the members: example b goes to member (first + b) mod K.
+
+    All members get equally many rows; where the batch has too few, its first examples come once more.
 
     Example:
         >>> deal(torch.arange(5), 0, 2), deal(torch.arange(5), 0, 2, first=1)
@@ -285,7 +372,7 @@ def deal(x: Tensor, axis: int, members: int, first: int | Tensor = 0) -> Tensor:
 
 
 def _turns(order: Callable[..., Tensor], first: int | Tensor, *sizes: int, device: torch.device) -> Tensor:
-    """Return an order; one that begins with a known member is kept for the next time."""
+    """Return ``order(first, ...)``; for a ``first`` that is a plain number, that of the last call with it."""
     if isinstance(first, int):
         return _kept_turns(order, first, *sizes, device=device)
     return order(first, *sizes, device=device)
@@ -299,13 +386,13 @@ def _kept_turns(order: Callable[..., Tensor], *first_and_sizes: int, device: tor
 
 
 def _examples(first: int | Tensor, size: int, members: int, device: torch.device) -> Tensor:
-    """Return the examples in the order in which the members hold them."""
+    """Return the examples by member: those of the first, those of the second, and so on."""
     places = -(-size // members) * members
     return ((torch.arange(places, device=device) - first) % places % size).view(-1, members).T.flatten()
 
 
 def _rows(first: int | Tensor, size: int, members: int, samples: int, device: torch.device) -> Tensor:
-    """Return the row of each example, for each sample: ``(samples * size,)``."""
+    """Return the row of each example in the outputs of a split batch, for each sample: ``(samples * size,)``."""
     hands = -(-size // members)
     turn = (torch.arange(size, device=device) + first) % (hands * members)
     row = turn % members * (samples * hands) + turn // members
@@ -315,7 +402,7 @@ def _rows(first: int | Tensor, size: int, members: int, samples: int, device: to
 def collect(
     tree: Any, members: int, samples: int, size: int, batch_dim: int, first: int | Tensor = 0, inputs: Any = None
 ) -> Any:
-    """Undo ``deal`` in the outputs: ``(samples, size, *)`` in the order of the batch."""
+    """Put the outputs of a batch that ``deal`` split into its order: ``(samples, size, *)``."""
     hands = -(-size // members)
 
     def one(leaf: Any) -> Any:
@@ -334,19 +421,21 @@ def output_tensor(outputs: Any) -> Tensor:
     if not isinstance(outputs, Tensor):
         logits = outputs.get("logits") if isinstance(outputs, Mapping) else getattr(outputs, "logits", None)
     if not isinstance(logits, Tensor):
+        parts = list(outputs) if isinstance(outputs, Mapping) else []
+        key = repr(parts[0]) if parts else "0"
         raise ValueError(
-            f"The network returns a {type(outputs).__name__} without `logits`; which part is the prediction cannot "
-            "be told. Pick it yourself, as in elbo(model(x)[0], y) and sb.Prediction(p.draws[0], p.likelihood, "
-            "p.members)."
+            f"The network returns a {type(outputs).__name__} {f'of {parts} ' if parts else ''}without `logits`; which "
+            f"part is the prediction cannot be told. Pick it yourself, as in elbo(model(x)[{key}], y) and "
+            f"sb.Prediction(p.draws[{key}], p.likelihood, p.members)."
         )
     # Half precision has three digits: too few for a log-likelihood, or for the difference of two entropies.
     return logits.float() if logits.dtype in (torch.float16, torch.bfloat16) else logits
 
 
 def batch_first(outputs: Tensor, targets: Any, batch_dim: int) -> tuple[Tensor, Any]:
-    """Bring the batch of sequence-first outputs ``(draws, time, batch, *)`` and targets ``(time, batch, *)`` forward.
+    """Move the batch axis of sequence-first outputs ``(draws, time, batch, *)`` and targets ``(time, batch, *)`` first.
 
-    Outputs with fewer axes, such as the logits of whole sequences, have it in front already.
+    In outputs with fewer axes, such as the logits of whole sequences, it comes first already.
     """
     if batch_dim == 0 or outputs.dim() <= batch_dim + 2:
         return outputs, targets

@@ -2,6 +2,7 @@
 
 import copy
 import difflib
+import warnings
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 from fnmatch import fnmatchcase
@@ -14,7 +15,7 @@ from torch.nn.parameter import is_lazy
 from torch.nn.utils import parametrize
 
 from slimbayes._checks import check_choice
-from slimbayes.layers.base import BayesianLayer
+from slimbayes.layers.base import BayesianLayer, computing_hook
 
 __all__ = ["Conversion", "Converter", "Selector", "convert", "register_converter"]
 
@@ -25,17 +26,21 @@ Converter = Callable[[nn.Module, Any], nn.Module]
 
 ModuleT = TypeVar("ModuleT", bound=nn.Module)
 
-_CONVERTERS: dict[str, dict[type[nn.Module], Converter]] = {}
+#: By method: a class, or the qualified name of one whose library is not imported for it, and its converter.
+_CONVERTERS: dict[str, dict[type[nn.Module] | str, Converter]] = {}
 
 
-def register_converter(layer_class: type[nn.Module], converter: Converter | None = None, method: str = "rank1") -> Any:
+def register_converter(
+    layer_class: type[nn.Module] | str, converter: Converter | None = None, method: str = "rank1"
+) -> Any:
     """Teach ``method`` to convert a layer class; call it or use it as a decorator.
 
     The converter is called as ``converter(layer, settings)`` on a copy of the layer, and returns the
     Bayesian layer. ``settings.options`` are the ``FactorOptions`` or ``GaussianOptions`` of the conversion.
 
     Args:
-        layer_class: The class, and those subclasses of it that keep its ``forward``.
+        layer_class: The class, and those subclasses of it that keep its ``forward``. Of a library that is not to be
+            imported for it, the class's qualified name: ``"package.module.Class"``, where the class is defined.
         converter: The function; leave it out to decorate one.
         method: ``"rank1"``, or ``"mean_field"``, whose converters serve ``sb.k_tied`` too.
 
@@ -151,22 +156,40 @@ def find_converter(method: str, module: nn.Module) -> tuple[Converter | None, st
     kind = type(module)
     if isinstance(module, NonDynamicallyQuantizableLinear):
         return None, "its MultiheadAttention reads its weight directly; it is converted with that module"
-    if parametrize.is_parametrized(module):
-        return (
-            None,
-            "its weight is parametrized; call torch.nn.utils.parametrize.remove_parametrizations first",
-        )
     if _is_lazy(module):
         return None, "it is lazy and has no weights yet; run the network once first"
-    if isinstance(getattr(module, "weight", None), Tensor) and "weight" not in module._parameters:
-        return None, "its weight is computed by a hook (weight_norm, spectral_norm, pruning); remove that first"
     for base in kind.__mro__:
-        if base in _CONVERTERS.get(method, {}):
+        if (converter := _registered(method, base)) is not None:
             changed = _overridden(kind, base)
-            if not changed:
-                return _CONVERTERS[method][base], ""
-            return None, f"it is a {base.__name__} with a {changed} of its own; register a converter for it"
-    return None, f"no converter is registered for {kind.__name__}; its weights stay point estimates"
+            if changed:
+                return None, f"it is a {base.__name__} with a {changed} of its own; register a converter for it"
+            reason = _why_not_computed(module)
+            return (None, reason) if reason else (converter, "")
+    return None, f"no converter is registered for {_qualified(kind)}; its weights stay point estimates"
+
+
+def _registered(method: str, kind: type) -> Converter | None:
+    """Return the converter of this very class, registered by itself or by its name."""
+    converters = _CONVERTERS.get(method, {})
+    return converters.get(kind) or converters.get(f"{kind.__module__}.{kind.__qualname__}")
+
+
+def _qualified(kind: type) -> str:
+    """Return a class's name, with its module's unless the class is torch's."""
+    return kind.__name__ if kind.__module__.startswith("torch.nn.") else f"{kind.__module__}.{kind.__qualname__}"
+
+
+def _why_not_computed(module: nn.Module) -> str:
+    """Return why a layer whose weights are computed from others cannot be converted, or ``""``."""
+    if parametrize.is_parametrized(module) and (others := set(module.parametrizations) - {"weight"}):  # type: ignore[arg-type]
+        return (
+            f"its {', '.join(sorted(others))} is parametrized; call "
+            "torch.nn.utils.parametrize.remove_parametrizations first"
+        )
+    computed = isinstance(getattr(module, "weight", None), Tensor) and "weight" not in module._parameters
+    if computed and not parametrize.is_parametrized(module) and computing_hook(module) is None:
+        return "its weight is computed by a hook (pruning); remove that first (torch.nn.utils.prune.remove)"
+    return ""
 
 
 def _overridden(kind: type, base: type) -> str:
@@ -182,7 +205,8 @@ def _overridden(kind: type, base: type) -> str:
 
 
 def _is_lazy(module: nn.Module) -> bool:
-    return isinstance(module, LazyModuleMixin) and module.has_uninitialized_params()
+    mixin = isinstance(module, LazyModuleMixin) and module.has_uninitialized_params()
+    return mixin or any(map(is_lazy, module.parameters(recurse=False)))
 
 
 def own_parameters(module: nn.Module) -> int:
@@ -229,21 +253,32 @@ def convert(
     """
     check_plain(net)
     include, exclude = checked_selector("include", include, net), checked_selector("exclude", exclude, net)
+    _check_not_lazy(net, include, exclude)
     # A holder, so that the root can be replaced like any other module.
     holder = nn.ModuleDict({"net": copy_of(net)})
     result = Conversion(holder["net"], all_parameters(net))
     inside: set[int] = set()
+    rowless = _without_rows(holder["net"])
+    chosen: list[int] = []
+    left: list[int] = []
+    unable: dict[str, list[str]] = {}
     for name, module in list(holder["net"].named_modules()):
         if id(module) in inside or not (own_parameters(module) or _known(method, module) or _is_lazy(module)):
             continue
         before = all_parameters(module) if _known(method, module) else own_parameters(module)
         part = Part(name, type(module).__name__, False, "", before)
         result.parts.append(part)
-        part.reason = _why_left(method, name, module, include, exclude, veto)
+        part.reason = _why_left(method, name, module, include, exclude, lambda m: rowless.get(id(m), "") or veto(m))
+        converter, why = find_converter(method, module)
+        sizes = [p.numel() for p in module.parameters(recurse=converter is not None) if not is_lazy(p) and p.dim() > 1]
+        if sizes and part.reason and part.reason == why:
+            unable.setdefault(why, []).append(name or "the root")
+            left.append(sum(sizes))
+        elif sizes and part.reason in ("", "excluded"):
+            chosen.append(sum(sizes))
         if part.reason:
             part.after = before
             continue
-        converter, _ = find_converter(method, module)
         assert converter is not None
         inside.update(id(child) for child in module.modules())
         new = converter(module, settings if settings_for is None else settings_for(name, module))
@@ -254,12 +289,64 @@ def convert(
     if not result.converted:
         reasons = [f"{part.name or 'the root'} ({part.kind}): {part.reason}" for part in result.parts[:10]]
         found = "; ".join(reasons) or "no module has weights"
+        if any(".quantized" in type(module).__module__ for module in net.modules()):
+            found = "it is quantized, and its weights can neither be trained nor drawn. Convert it before quantizing"
         raise ValueError(f"Expected argument `net` to have a layer to convert, but none was: {found}.")
+    _warn_if_half_left(chosen, left, unable)
     return result
 
 
+def _check_not_lazy(net: nn.Module, include: Selector, exclude: Selector) -> None:
+    """Raise for a lazy layer that is to be converted: it has no weights yet."""
+    for name, module in net.named_modules():
+        wanted = include is None or matches(include, name, module)
+        if _is_lazy(module) and wanted and not matches(exclude, name, module):
+            raise ValueError(
+                f"Layer {name or 'the root'} ({type(module).__name__}) is lazy and has no weights yet: run one batch "
+                "through the network first, net(x), then convert it; or put the layer into `exclude`."
+            )
+
+
+def _warn_if_half_left(chosen: list[int], left: list[int], unable: dict[str, list[str]]) -> None:
+    """Warn if most weights in matrices have stayed points although nobody asked for that.
+
+    Args:
+        chosen: Numbers of weights with two axes or more in layers that were converted, or excluded by the user.
+        left: The same in layers that cannot be converted.
+        unable: The names of the latter, by reason.
+    """
+    if sum(left) <= sum(chosen):
+        return
+    whys = [
+        f"{', '.join(names[:3])}{f' and {len(names) - 3} more' if len(names) > 3 else ''}: {reason}"
+        for reason, names in unable.items()
+    ]
+    warnings.warn(
+        f"Most of the network stays as it is: {len(left)} of {len(left) + len(chosen)} layers with weight matrices, "
+        f"and {sum(left):,} of their {sum(left) + sum(chosen):,} weights, cannot be converted. {'; '.join(whys)}. "
+        "If that is meant, put them into `exclude`.",
+        stacklevel=4,
+    )
+
+
+def _without_rows(net: nn.Module) -> dict[int, str]:
+    """Return, by id, the layers that are known to see something else than rows in the order of the draws, and why."""
+    found = {}
+    for name, module in net.named_modules():
+        if isinstance(edges := getattr(module, "lin_edge", None), nn.Module) and getattr(
+            module, "add_self_loops", False
+        ):
+            found[id(edges)] = (
+                f"its {type(module).__name__} appends self-loops behind the edges of all draws; build that with "
+                "add_self_loops=False to convert it"
+            )
+        if isinstance(module, nn.Embedding) and name.endswith("relative_attention_bias"):
+            found[id(module)] = "its table is read by pairs of positions, which have no rows; it stays a point estimate"
+    return found
+
+
 def _known(method: str, module: nn.Module) -> bool:
-    return any(base in _CONVERTERS.get(method, {}) for base in type(module).__mro__)
+    return any(_registered(method, base) is not None for base in type(module).__mro__)
 
 
 def _why_left(

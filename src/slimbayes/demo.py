@@ -4,7 +4,6 @@ import time
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ProcessPoolExecutor, as_completed
 from dataclasses import replace
-from importlib.util import find_spec
 from multiprocessing import get_context
 from pathlib import Path
 from statistics import mean
@@ -19,17 +18,17 @@ from slimbayes._checks import check_choice, check_count
 from slimbayes._files import write_json
 from slimbayes._provenance import provenance
 from slimbayes._text_table import aligned, as_markdown
-from slimbayes.data.bundled import load_digits_set
+from slimbayes.data._bundled import load_digits_set
 from slimbayes.data.dataset import ExampleSource
 from slimbayes.evaluation.evaluating import evaluate
 from slimbayes.evaluation.record import FILE
 from slimbayes.evaluation.settings import Settings
 from slimbayes.evaluation.subject import Subject
-from slimbayes.methods.registry import get_method
+from slimbayes.methods.registry import Method, get_method
 from slimbayes.metrics.spread import standard_error
-from slimbayes.shifts.base import check_severity
+from slimbayes.shifts.shift import check_severity
 
-__all__ = ["DRAWS", "MEMBERS", "METHODS", "TRAINING", "available", "finish", "make", "network", "run", "table", "train"]
+__all__ = ["DRAWS", "MEMBERS", "METHODS", "TRAINING", "finish", "make", "network", "run", "table", "train"]
 
 
 MEMBERS = 4
@@ -53,28 +52,23 @@ METHODS: dict[str, tuple[str, dict[str, Any]]] = {
 #: Options that are not the method's own but say how it trains.
 TRAINING = {"lr": 0.002, "weight_decay": 0.1, "temperature": 1.0}
 
-Build = Callable[[], nn.Module]
-
-_MAKERS: dict[str, Callable[..., sb.BayesianModel]] = {
-    "plain": lambda build: sb.deterministic(build()),
-    "mc_dropout": lambda build, **options: sb.mc_dropout(build(), **options),
-    "deep_ensemble": lambda build: sb.deep_ensemble(build, MEMBERS),
-    "batch_ensemble": lambda build, **options: sb.batch_ensemble(build(), MEMBERS, **options),
-    "rank1": lambda build, **options: sb.rank1(build(), MEMBERS, **options),
-    "rank1_cauchy": lambda build, **options: sb.rank1(build(), MEMBERS, "cauchy", dropout_rate=1e-6, **options),
-    "mean_field": lambda build, **options: sb.mean_field(build(), estimator="flipout", **options),
-    "k_tied": lambda build, **options: sb.k_tied(build(), k=2, estimator="local", **options),
-    "swag": lambda build: sb.swag(build),
-    "subspace": lambda build, temperature: sb.subspace(build, temperature=temperature),
-    "sgmcmc": lambda build, **options: sb.sgmcmc(build, MEMBERS, **options),
-    "sgmcmc_factors": lambda build, **options: sb.sgmcmc(build, MEMBERS, over="factors", **options),
-    "laplace": lambda build, prior_precision: sb.deterministic(build()),  # made Bayesian after training
+#: The method's name in the registry, where it is another one than here, and the options that are not chosen.
+_METHODS: dict[str, tuple[str, dict[str, Any]]] = {
+    "plain": ("deterministic", {}),
+    "deep_ensemble": ("deep_ensemble", {"members": MEMBERS}),
+    "batch_ensemble": ("batch_ensemble", {"members": MEMBERS}),
+    "rank1": ("rank1", {"members": MEMBERS}),
+    "rank1_cauchy": ("rank1", {"members": MEMBERS, "family": "cauchy", "dropout_rate": 1e-6}),
+    "mean_field": ("mean_field", {"estimator": "flipout"}),
+    "k_tied": ("k_tied", {"k": 2, "estimator": "local"}),
+    "sgmcmc": ("sgmcmc", {"members": MEMBERS}),
+    "sgmcmc_factors": ("sgmcmc", {"members": MEMBERS, "over": "factors"}),
 }
 
 
-def available() -> list[str]:
-    """Return the methods that can run with what is installed."""
-    return [method for method in METHODS if method != "laplace" or find_spec("laplace") is not None]
+def _method(name: str) -> tuple[Method, dict[str, Any]]:
+    stored, options = _METHODS.get(name, (name, {}))
+    return get_method(stored), options
 
 
 def make(method: str, options: dict[str, Any]) -> tuple[sb.BayesianModel, dict[str, Any]]:
@@ -85,9 +79,14 @@ def make(method: str, options: dict[str, Any]) -> tuple[sb.BayesianModel, dict[s
         options: Its own options, and those in ``TRAINING``.
     """
     training = {name: options.get(name, default) for name, default in TRAINING.items()}
-    shared = {"temperature"} if method == "subspace" else set()
-    own = {name: value for name, value in options.items() if name not in TRAINING or name in shared}
-    return _MAKERS[method](network, **own), training
+    known, fixed = _method(method)
+    if known.after_training:
+        return sb.deterministic(network()), training
+    return known.make(network if known.of_networks else network(), **fixed, **_own(known, options)), training
+
+
+def _own(method: Method, options: dict[str, Any]) -> dict[str, Any]:
+    return {name: value for name, value in options.items() if name in method.options or name not in TRAINING}
 
 
 def network() -> nn.Module:
@@ -156,12 +155,15 @@ def train(
     return elbo, history
 
 
-def finish(method: str, elbo: sb.ELBO, data: tuple[Tensor, Tensor], options: dict[str, Any]) -> sb.BayesianModel:
+def finish(
+    method: str, elbo: sb.ELBO, data: tuple[Tensor, Tensor], options: dict[str, Any], seed: int
+) -> sb.BayesianModel:
     """Do what a method does after training, and return the model to score."""
-    if method == "subspace":
-        sb.subspace_inference(elbo, [data], samples=DRAWS, quiet=True)
-    if method == "laplace":
-        return sb.laplace(elbo.model.member(0), [data], prior_precision=options["prior_precision"])
+    known, fixed = _method(method)
+    if known.after_training:
+        return known.make(elbo.model.member(0), [data], **fixed, **_own(known, options))
+    if known.finish is not None:
+        known.finish(elbo, [data], draws=DRAWS, inference="ess", seed=seed, quiet=True)
     return elbo.model
 
 
@@ -182,9 +184,6 @@ def _let_the_base_rest(model: sb.BayesianModel, optimiser: Optimizer) -> None:
 SCORES = ("nll", "accuracy", "ece")
 
 SEVERITIES = (1, 2, 3, 4, 5)
-#: Methods that need two snapshots, which are taken in the second half of training.
-COLLECTING, ENOUGH_EPOCHS = ("swag", "subspace"), 3
-
 SLOWEST = ("rank1_cauchy", "rank1", "batch_ensemble", "sgmcmc_factors")
 
 
@@ -204,7 +203,7 @@ def one_run(
     model, training = make(method, options)
     start = time.perf_counter()
     elbo, history = train(model, _all_of(data.train), epochs, seed, **training)
-    model = finish(method, elbo, _all_of(data.train), options)
+    model = finish(method, elbo, _all_of(data.train), options, seed)
     seconds = time.perf_counter() - start
     if part == "validation":
         data = replace(data, test=data.validation)
@@ -264,17 +263,18 @@ def run(
     check_choice("part", part, ("test", "validation"))
     for severity in severities:
         check_severity("severities", severity)
-    methods = available() if methods is None else methods
+    methods = list(METHODS) if methods is None else methods
     for method in methods:
         check_choice("methods", method, METHODS)
-        if method not in available():
-            raise ImportError(f"The method {method} needs laplace-torch: pip install laplace-torch")
-    if epochs < ENOUGH_EPOCHS and (short := [method for method in methods if method in COLLECTING]):
+    chosen = {method: METHODS[method][1] for method in methods} | (options or {})
+    needed = {method: make(method, chosen[method])[0].needed for method in methods}
+    # Snapshots are taken in the second half of training.
+    if short := [method for method in methods if needed[method] > epochs - epochs // 2]:
+        enough = 2 * max(needed.values()) - 1
         raise ValueError(
-            f"Expected argument `epochs` to be at least {ENOUGH_EPOCHS}, but got {epochs}: {', '.join(short)} cannot "
+            f"Expected argument `epochs` to be at least {enough}, but got {epochs}: {', '.join(short)} cannot "
             "do with fewer. Train longer, or leave these methods out."
         )
-    chosen = {method: METHODS[method][1] for method in methods} | (options or {})
     jobs = [
         (method, chosen[method], seed, epochs, part, _own_folder(folder, method, seed), severities)
         for method in methods

@@ -9,7 +9,7 @@ from torch import Tensor
 from torch import distributions as td
 from torch.distributions import constraints
 
-__all__ = ["Delta", "Horseshoe", "scaled_exponential_integral"]
+__all__ = ["Delta", "Horseshoe", "RootInverseGamma", "scaled_exponential_integral"]
 
 
 class Delta(td.Distribution):
@@ -78,6 +78,28 @@ class Horseshoe(td.Distribution):
         uniform = torch.rand(shape, dtype=self.loc.dtype, device=self.loc.device)
         normal = torch.randn(shape, dtype=self.loc.dtype, device=self.loc.device)
         return self.loc + self.scale * torch.tan(math.pi * (uniform - 0.5)) * normal
+
+
+class RootInverseGamma(td.TransformedDistribution):
+    r"""The distribution of a positive x whose square is inverse-Gamma(concentration a, rate c).
+
+    .. math::
+        p(x) = \frac{2 c^a}{\Gamma(a)} \, x^{-2a - 1} \, e^{-c / x^2}
+
+    Example:
+        >>> RootInverseGamma(torch.tensor(1.5), torch.tensor(1.5)).log_prob(torch.tensor(1.0))
+        tensor(-0.0779)
+    """
+
+    arg_constraints: dict[str, constraints.Constraint] = {  # noqa: RUF012
+        "concentration": constraints.positive,
+        "rate": constraints.positive,
+    }
+
+    def __init__(self, concentration: Tensor, rate: Tensor) -> None:
+        self.concentration, self.rate = torch.broadcast_tensors(concentration, rate)
+        square = td.InverseGamma(self.concentration, self.rate, validate_args=False)
+        super().__init__(square, [td.PowerTransform(rate.new_tensor(0.5))], validate_args=False)
 
 
 def scaled_exponential_integral(z: Tensor) -> Tensor:

@@ -1,4 +1,4 @@
-"""The KL divergence between any two laws that we use."""
+"""The KL divergence between any two distributions that we use."""
 
 import math
 from collections.abc import Callable
@@ -8,7 +8,7 @@ import torch
 from torch import Tensor
 from torch import distributions as td
 
-from slimbayes.distributions import Delta
+from slimbayes.distributions import Delta, RootInverseGamma
 
 __all__ = ["kl_divergence"]
 
@@ -18,7 +18,13 @@ __all__ = ["kl_divergence"]
 QUADRATURE_NODES = 128
 #: The rule ends this many posterior standard deviations from the location; the mass beyond is 2e-9.
 QUADRATURE_REACH = 6.0
-#: Draws per element of the Monte Carlo KL, which serves only pairs with neither closed form nor quadrature.
+#: Nodes of each of the three parts of the rule for heavy tails. For Student-t posteriors of 1 degree of freedom or
+#: more, scales from 1e-3 to 1, prior scales from 1e-4 to 1 and locations up to 3 apart, its error is below 2e-6 nats
+#: plus 2e-6 of the KL, in float32 1e-4; with fewer degrees it grows, to 1e-4 at 1/2 (tests/test_distributions.py).
+HEAVY_NODES = 96
+#: Logarithm of the part of the KL that this rule leaves out at each end.
+HEAVY_REST = -17.0
+#: Draws per element of the Monte Carlo KL, which serves only distributions that are not ours.
 MONTE_CARLO_SAMPLES = 16
 
 
@@ -54,7 +60,43 @@ def _sinh_rule(centre: Tensor, width: Tensor, nodes: int) -> tuple[Tensor, Tenso
     return points, weights / weights.sum(0)
 
 
-def _feature(q: td.Normal | td.LogNormal, p: td.Distribution) -> tuple[Tensor, Tensor]:
+def _heavy_rule(q: td.StudentT, p: td.Distribution, nodes: int) -> tuple[Tensor, Tensor]:
+    r"""Return points, and weights for integrals over the real line of a Student-t's density times a logarithm.
+
+    In standard units of ``q``, ``p`` bends at a distance c from ``q``'s location. The line is cut at both, and each
+    part is stretched by a logarithm towards its ends, where the trapezoidal rule in v is exact but for
+    :math:`\exp(-\pi^2 / h)` at a step h, however far apart or narrow they are:
+
+    .. math::
+        t = -e^v, \qquad t = \frac{c}{1 + e^{-v}}, \qquad t = c + e^v
+
+    Shape:
+        - Both outputs: ``(3 * nodes, *)``.
+    """
+    q = q.expand(torch.broadcast_shapes(q.batch_shape, p.batch_shape))
+    centre, _ = _feature(q, p)
+    c = centre.abs().clamp_min(torch.finfo(centre.dtype).eps)
+    index = (torch.arange(nodes, device=c.device, dtype=c.dtype) + 0.5).view(-1, *[1] * c.dim())
+    far = 0.5 * q.df.log() - HEAVY_REST / q.df  # the density falls by t^-df
+    ends = (
+        (torch.full_like(c, HEAVY_REST), far),
+        (HEAVY_REST - c.clamp_min(1.0).log(), torch.full_like(c, -HEAVY_REST)),
+        (HEAVY_REST + c.clamp_min(1.0).log(), far + c.clamp_min(1.0).log()),
+    )
+    steps = [(high - low) / nodes for low, high in ends]
+    left, between, right = (low + step * index for (low, _), step in zip(ends, steps, strict=True))
+    points = torch.cat([-left.exp(), c * between.sigmoid(), c + right.exp()])
+    slopes = torch.cat(
+        [
+            steps[0] * left.exp(),
+            steps[1] * c * between.sigmoid() * (-between).sigmoid(),
+            steps[2] * right.exp(),
+        ]
+    )
+    return torch.where(centre < 0, -points, points), slopes
+
+
+def _feature(q: td.Normal | td.LogNormal | td.StudentT, p: td.Distribution) -> tuple[Tensor, Tensor]:
     """Return where the log density of ``p`` bends, and over what width, in standard units of ``q``'s noise."""
     centre, width = getattr(p, "loc", None), getattr(p, "scale", None)
     if centre is None or width is None:
@@ -69,6 +111,23 @@ def _feature(q: td.Normal | td.LogNormal, p: td.Distribution) -> tuple[Tensor, T
 def _kl_log_normal_normal(q: td.LogNormal, p: td.Normal) -> Tensor:
     squared_distance = q.variance + (q.mean - p.loc).square()
     return -q.entropy() + squared_distance / (2 * p.scale.square()) + (p.scale * math.sqrt(2 * math.pi)).log()
+
+
+@td.register_kl(td.LogNormal, RootInverseGamma)
+def _kl_log_normal_root_inverse_gamma(q: td.LogNormal, p: RootInverseGamma) -> Tensor:
+    # E log x = loc and E x^-2 = exp(2 scale^2 - 2 loc).
+    a, rate = p.concentration, p.rate
+    tail = rate * (2 * (q.scale.square() - q.loc)).exp()
+    return -q.entropy() - math.log(2) - a * rate.log() + a.lgamma() + (2 * a + 1) * q.loc + tail
+
+
+@td.register_kl(td.Cauchy, td.StudentT)
+def _kl_cauchy_student_t(q: td.Cauchy, p: td.StudentT) -> Tensor:
+    # E log((x - m)^2 + w^2) = log((loc - m)^2 + (scale + w)^2) of a Cauchy distribution.
+    width = p.df.sqrt() * p.scale
+    constant = ((p.df + 1) / 2).lgamma() - (p.df / 2).lgamma() - 0.5 * (p.df * math.pi).log() - p.scale.log()
+    squares = (q.scale + width).square() + (q.loc - p.loc).square()
+    return -q.entropy() - constant + (p.df + 1) / 2 * (squares.log() - 2 * width.log())
 
 
 @td.register_kl(td.StudentT, td.Normal)
@@ -99,7 +158,9 @@ COMPILED_FORMS: dict[Any, Callable[[Any, Any], Tensor]] = {
     (td.LogNormal, td.LogNormal): _kl_normal_normal,
     (td.LogNormal, td.Normal): _kl_log_normal_normal,
     (td.Cauchy, td.Cauchy): _kl_cauchy_cauchy,
+    (td.LogNormal, RootInverseGamma): _kl_log_normal_root_inverse_gamma,
     (td.Cauchy, td.Normal): _kl_cauchy_normal,
+    (td.Cauchy, td.StudentT): _kl_cauchy_student_t,
     (td.StudentT, td.Normal): _kl_student_t_normal,
 }
 
@@ -121,9 +182,10 @@ def kl_divergence(
     r"""Return :math:`KL(q \| p)` element by element.
 
     A closed form where one is registered: normal, log-normal, Cauchy
-    (:math:`\log\frac{(a+b)^2 + (m-n)^2}{4ab}`), and log-normal, Student-t and Cauchy under a normal, which is
-    infinite for a Cauchy and for a Student-t with at most 2 degrees of freedom. Quadrature where ``q`` is normal
-    or log-normal; ``samples`` reparameterised draws otherwise. For a point mass ``q`` the divergence is
+    (:math:`\log\frac{(a+b)^2 + (m-n)^2}{4ab}`), a log-normal under the root of an inverse gamma, a Cauchy under a
+    Student-t, and log-normal, Student-t and Cauchy under a normal, which is infinite for a Cauchy and for a Student-t
+    with at most 2 degrees of freedom. Quadrature where ``q`` is normal, log-normal, Student-t or Cauchy;
+    ``samples`` reparameterised draws where it is none of ours. For a point mass ``q`` the divergence is
     infinite but for a constant: without that constant it is :math:`-\log p(loc)`, and 0 if ``p`` is a
     point mass too (BatchEnsemble has no KL).
 
@@ -138,7 +200,7 @@ def kl_divergence(
     if isinstance(q, Delta):
         if isinstance(p, Delta):
             return torch.zeros_like(q.loc)
-        # Positive laws of torch give a negative value a density, or NaN.
+        # Positive distributions of torch give a negative value a density, or NaN.
         return torch.where(p.support.check(q.loc), -p.log_prob(q.loc), math.inf)  # type: ignore[union-attr]
     if isinstance(p, Delta):
         return torch.full(torch.broadcast_shapes(q.batch_shape, p.batch_shape), math.inf).to(p.loc)
@@ -155,6 +217,17 @@ def kl_divergence(
         values = q.loc + q.scale * points
         values = values.exp() if isinstance(q, td.LogNormal) else values
         return -q.entropy() - (p.log_prob(values) * weights).sum(0)
+    if isinstance(q, (td.StudentT, td.Cauchy)):
+        heavy = q if isinstance(q, td.StudentT) else td.StudentT(1.0, q.loc, q.scale, validate_args=False)
+        with torch.no_grad():
+            points, slopes = _heavy_rule(heavy, p, HEAVY_NODES)
+            offsets = heavy.scale * points
+            values = heavy.loc + offsets
+        # The values stay where they are while q moves: a gradient of log p, which may have a pole, is not needed.
+        points = (offsets + (heavy.loc.detach() - heavy.loc)) / heavy.scale
+        density = td.StudentT(heavy.df, validate_args=False).log_prob(points).exp()
+        moved = heavy.scale.detach() / heavy.scale  # 1, but for its gradient
+        return -q.entropy() - (slopes * moved * density * p.log_prob(values)).sum(0)
     q = q.expand(torch.broadcast_shapes(q.batch_shape, p.batch_shape))
     values = q.rsample(torch.Size((samples,)))
     return (q.log_prob(values) - p.log_prob(values)).mean(0)

@@ -16,7 +16,7 @@ from torch import Generator, Tensor
 from torch import distributions as td
 
 from slimbayes._checks import check_choice, check_number
-from slimbayes.distributions import Delta, Horseshoe
+from slimbayes.distributions import Delta, Horseshoe, RootInverseGamma
 
 __all__ = [
     "FAMILIES",
@@ -299,9 +299,7 @@ class InverseGamma(Family):
 
     def distribution(self, loc: Tensor, scale: Tensor) -> td.Distribution:  # noqa: D102
         half_df = torch.full_like(scale, self.df / 2)
-        square = td.InverseGamma(half_df, half_df * scale.square(), validate_args=False)
-        root = td.PowerTransform(scale.new_tensor(0.5))
-        return td.TransformedDistribution(square, [root], validate_args=False)
+        return RootInverseGamma(half_df, half_df * scale.square())
 
 
 @dataclass(frozen=True)

@@ -1,10 +1,11 @@
 """The one protocol: a network whose output has its draws on the first axis.
 
-``x`` is repeated for each member and sample (``tree``), goes through the network, whose Bayesian layers
-read the shared ``Sampling`` state and draw their factors, and comes back with the draws split off.
+``x`` is repeated for each member and sample (``batching``), goes through the network, whose Bayesian layers
+read the ``Sampling`` state of the pass and draw their factors, and comes back with the draws split off.
 """
 
 import inspect
+import numbers
 import warnings
 from collections.abc import Iterator
 from contextlib import AbstractContextManager, contextmanager, nullcontext
@@ -14,27 +15,29 @@ from typing import Any, Self
 import torch
 from torch import Generator, Tensor, nn
 
-from slimbayes import batching
-from slimbayes._check_rows import check_rows
-from slimbayes._checks import check_choice, check_count
+from slimbayes import _graphs, batching
+from slimbayes._check_rows import check_rows, find_position_tables
+from slimbayes._checks import check_choice, check_count, check_keywords
 from slimbayes._chunks import MAX_MEMORY, predict_draws
 from slimbayes.conversion import Conversion, copy_of, replace
+from slimbayes.ensembles._refreshed_posterior import RefreshedPosterior
+from slimbayes.ensembles._statistics import refresh_statistics
 from slimbayes.ensembles.networks import Networks
-from slimbayes.ensembles.refreshed import RefreshedLaw
-from slimbayes.ensembles.statistics import refresh_statistics
-from slimbayes.layers.base import BayesianLayer, Collects, Stochastic, every_module, share_sampling
+from slimbayes.layers.base import BayesianLayer, Collects, Stochastic, every_module, share_passes
 from slimbayes.layers.rank1 import Factor
 from slimbayes.layers.transformer import close_fast_paths, undo_patches
 from slimbayes.likelihoods import Likelihood, get_likelihood
 from slimbayes.prediction import Prediction
 from slimbayes.priors import Prior
-from slimbayes.sampling import NOISES, Sampling, check_sampling
+from slimbayes.sampling import NOISES, Passes, Sampling, check_sampling
 from slimbayes.summary import Summary
 
 __all__ = ["BayesianModel", "unwrapped"]
 
 #: Name under which a draw of a model without random parts stands.
 ANY = "any"
+#: Draws, of all members together, that scores and tables of predictions rest on unless told otherwise.
+ENOUGH_DRAWS = 8
 
 
 class BayesianModel(nn.Module):
@@ -66,16 +69,22 @@ class BayesianModel(nn.Module):
         self.members: int = options.get("members", 1)
         self.parts = conversion.parts
         self.parameters_before = conversion.parameters_before
-        self.sampling = Sampling(batch_dim=options["batch_dim"], in_model=True)
+        self.passes = Passes(Sampling(batch_dim=options["batch_dim"], in_model=True))
         self.likelihood: Likelihood | None = None
         for name, module in self.net.named_modules():
             if isinstance(module, (BayesianLayer, Stochastic)):
                 module.name = name
-        share_sampling(self.net, self.sampling)
+        share_passes(self.net, self.passes)
         self.patches = close_fast_paths(self.net)
         self._checked = False
+        #: Whether a pass has shown which random tables are read by position.
+        self.tables_known = False
         #: Shapes of the inputs that were predicted last, and a row's memory with them.
         self.probed: tuple[Any, int] | None = None
+        first = self.net.networks[0] if isinstance(self.net, Networks) else self.net
+        parameters = inspect.signature(first.forward).parameters
+        #: Names of the network's arguments, with stars for any others.
+        self._arguments = [f"{'**' * (p.kind is p.VAR_KEYWORD)}{name}" for name, p in parameters.items()]
         self._warn_of_shadowed_arguments()
         if options["freeze_base"]:
             added = set(map(id, self.added_parameters()))
@@ -109,16 +118,23 @@ class BayesianModel(nn.Module):
             What the network returns, each tensor with a first axis of ``members * max(samples, 1)`` draws,
             member-major. In training with ``train_on="split"``: of ``samples`` draws.
         """
+        if kwargs:
+            check_keywords(BayesianModel.forward, self._arguments, kwargs)
         noise = self.options["noise"] if noise is None else noise
         if type(samples) is not int or samples < 0 or noise not in NOISES:
             check_sampling(samples, noise)  # says what is wrong
         noise = "shared" if self.coherent else noise
         if draw is not None:
             samples = self._samples_of(draw)
-        batch_dim = self.sampling.batch_dim
+        batch_dim = self.passes.at_rest.batch_dim
+        args, kwargs = self.marked(args, kwargs)
         size = batching.batch_size((args, kwargs), batch_dim)
         if size == 0:
             raise ValueError("Expected a batch of at least one example, but got an empty one.")
+        graph = _graphs.lengths((args, kwargs)) if batching.addresses_rows((args, kwargs)) else None
+        axes, self.passes.axes = self.passes.axes, None  # asked of this pass, not of one within it
+        if not self.tables_known and not torch.compiler.is_compiling():
+            find_position_tables(self, args, kwargs, size)
         each = samples if samples > 1 else 1  # not max: compilers are to know that one is one, not an unknown
         split = self.training and self.options.get("train_on") == "split"
         rows = self.members * each * (-(-size // self.members) if split else size)
@@ -127,9 +143,22 @@ class BayesianModel(nn.Module):
         change = self._dealt(each, first) if split else self._tiled(self.members * each)
         args, kwargs = batching.on_batch((args, kwargs), size, batch_dim, change, self.independent)
         output = self._run(args, kwargs, samples, noise, rows, generator, draw)
+        if graph:
+            return _graphs.split_draws(output, self.members * each, graph, self.independent)
+        if axes is not None:
+            axes.extend(batching.output_axes(output, rows, batch_dim, (args, kwargs)))
         if split:
             return batching.collect(output, self.members, each, size, batch_dim, first, (args, kwargs))
         return batching.split_draws(output, self.members * each, rows, batch_dim, (args, kwargs))
+
+    def marked(self, args: Any, kwargs: Any) -> tuple[Any, Any]:
+        """Return inputs of the network with what the values of some of them say about their rows, see ``BatchAxis``."""
+        if not kwargs and len(args) == 1 and isinstance(args[0], Tensor):
+            return args, kwargs  # the common case: a tensor alone addresses no rows
+        args, kwargs = _graphs.mark(args, kwargs, self._arguments, self.sampling.batch_dim)
+        if batching.addresses_rows((args, kwargs)):
+            _graphs.check_fit(self.net, split=self.training and self.options.get("train_on") == "split")
+        return args, kwargs
 
     def _run(
         self,
@@ -142,13 +171,14 @@ class BayesianModel(nn.Module):
         draw: dict[str, Tensor] | None,
     ) -> Any:
         if samples > 0:  # a pass that draws nothing leaves the source of randomness as it was
-            generator = self._generator(generator)
+            generator = self.own_source(generator)
         at_work = self.coherent and self.training  # what trains runs as it is, and nothing is drawn
         if noise == "shared" and draw is None and samples > 0 and not at_work:
             draw = self.draw(samples, generator)
         first = not self._checked and not torch.compiler.is_compiling()
         called: set[str] | None = set() if first else None
-        with self._pass(samples, noise, rows, generator, draw, called):
+        batch_dim = self.sampling.batch_dim
+        with self._pass(Sampling(samples, noise, rows, batch_dim, generator, draw, {}, called, True)):
             output = self.net(*args, **kwargs)
         if called is not None:
             self._checked = True
@@ -156,26 +186,16 @@ class BayesianModel(nn.Module):
         return output
 
     @contextmanager
-    def _pass(
-        self,
-        samples: int,
-        noise: str,
-        rows: int,
-        generator: Generator | None,
-        held: dict[str, Tensor] | None,
-        called: set[str] | None,
-    ) -> Iterator[None]:
-        """Tell the layers what this forward pass draws, and put everything back, also when the pass fails."""
-        state = self.sampling
-        before = (state.samples, state.noise, state.rows, state.generator, state.held, state.drawn, state.called)
-        state.samples, state.noise, state.rows = samples, noise, rows
-        state.generator, state.held, state.drawn, state.called = generator, held, {}, called
+    def _pass(self, state: Sampling) -> Iterator[None]:
+        """Let the layers run with this state, in this thread; put everything back, also when the pass fails."""
+        passes = self.passes
+        before, passes.now = passes.now, state
         try:
             yield
         finally:
-            state.samples, state.noise, state.rows, state.generator, state.held, state.drawn, state.called = before
+            passes.now = before
 
-    def _generator(self, generator: Generator | None) -> Generator | None:
+    def own_source(self, generator: Generator | None) -> Generator | None:
         """Return the generator to draw from; in distributed training, one of this process alone.
 
         Processes that were seeded alike would otherwise give the same noise to different examples. The seed comes from
@@ -210,8 +230,7 @@ class BayesianModel(nn.Module):
 
     def _warn_of_shadowed_arguments(self) -> None:
         own = set(inspect.signature(BayesianModel.forward).parameters) - {"self", "args", "kwargs"}
-        net = self.net.networks[0] if isinstance(self.net, Networks) else self.net
-        shadowed = sorted(own & set(inspect.signature(net.forward).parameters))
+        shadowed = sorted(own & set(self._arguments))
         if shadowed:
             warnings.warn(
                 f"The network's forward has arguments named {', '.join(shadowed)}, which are the model's own as "
@@ -220,7 +239,14 @@ class BayesianModel(nn.Module):
             )
 
     def _warn_if_bypassed(self, called: set[str]) -> None:
-        missed = [layer.name for layer in self.layers() if layer.name not in called]
+        seen = {id(part) for layer in self.layers() if layer.name in called for part in layer.modules()}
+        missed = [
+            layer.name
+            for layer in self.layers()
+            # A tied weight has one posterior in all layers that have it.
+            if layer.name not in called
+            and not any(isinstance(m, Stochastic) and id(m) in seen for m in layer.modules())
+        ]
         if missed:
             warnings.warn(
                 "These layers were converted, but the first forward pass did not call them: "
@@ -251,17 +277,23 @@ class BayesianModel(nn.Module):
         if not parts:
             return {ANY: torch.zeros(self.members * samples, device=self.device)}
         # Sample by sample, so that the first few of many are the same draws as a few alone.
-        with self._dealing():
+        with self._without_replacement():
             each = [{part.name: part.hold(self.members, 1, generator) for part in parts} for _ in range(samples)]
         if samples == 1:
             return each[0]
         return {part.name: torch.stack([one[part.name] for one in each], 1).flatten(0, 1) for part in parts}
 
-    def _dealing(self) -> AbstractContextManager[None]:
-        law = self.net.law if isinstance(self.net, Networks) else None
-        return nullcontext() if law is None else law.dealing()
+    def _without_replacement(self) -> AbstractContextManager[None]:
+        posterior = self.net.posterior if isinstance(self.net, Networks) else None
+        anew = self.sampling.rows is not None  # called within a pass, whose draws are not ours
+        return nullcontext() if posterior is None else posterior.without_replacement(anew)
 
     def _samples_of(self, draw: dict[str, Tensor]) -> int:
+        if not isinstance(draw, dict):
+            raise TypeError(
+                f"Expected argument `draw` to be a dict of tensors, but got {type(draw).__name__}. Make it with "
+                "model.draw()."
+            )
         names = {part.name for part in self.stochastic()} or {ANY}
         if set(draw) != names:
             wrong = sorted(names.symmetric_difference(draw))[:3]
@@ -295,6 +327,11 @@ class BayesianModel(nn.Module):
         return sum(totals[1:], totals[0]) if totals else torch.zeros((), device=self.device)
 
     @property
+    def sampling(self) -> Sampling:
+        """The state of the forward pass under way in this thread, or what there is between passes."""
+        return self.passes.now
+
+    @property
     def independent(self) -> bool:
         """Whether the members share nothing, each a whole network: what is minimised is then their sum."""
         return isinstance(self.net, Networks)
@@ -303,6 +340,26 @@ class BayesianModel(nn.Module):
     def coherent(self) -> bool:
         """Whether a draw is one network for all examples, whatever ``noise`` says."""
         return self.independent
+
+    @property
+    def is_point(self) -> bool:
+        """Whether all draws of a member are the same: nothing is random, or nothing has any spread."""
+        return not any(part.scale.any() for part in self.stochastic())
+
+    @property
+    def default_samples(self) -> int:
+        """Draws of each member where nobody says how many: as many as make 8 in all; 1 where all would be the same.
+
+        Scores after training, ``slimbayes evaluate`` and ``slimbayes predict`` use it. (A call of the model and
+        ``predict`` draw once, as ``samples=1`` says.)
+
+        Example:
+            >>> import slimbayes as sb
+            >>> net = nn.Linear(8, 3)
+            >>> [model.default_samples for model in (sb.rank1(net, members=4), sb.batch_ensemble(net, members=4))]
+            [2, 1]
+        """
+        return 1 if self.is_point else -(-ENOUGH_DRAWS // self.members)
 
     @property
     def device(self) -> torch.device:
@@ -333,21 +390,27 @@ class BayesianModel(nn.Module):
         Args:
             *args: The network's inputs.
             samples: Draws of each member; 0 for each member at its location.
-            batch_size: Examples in a chunk; None for as many as ``max_memory`` allows.
+            batch_size: Examples in a chunk; None for as many as ``max_memory`` allows, on a CPU as few as keep the
+                activations in its cache.
             noise: ``"example"`` or ``"shared"``; None for the model's own. Shared draws are the same in all
                 chunks.
             generator: Source of randomness.
-            seed: Seeds a generator of its own: the same seed gives the same prediction.
+            seed: Seeds a generator of its own: the same seed gives the same prediction, however it is cut into chunks.
             max_memory: Bytes of activations to stay within, by an estimate from one example.
             likelihood: How to read the outputs; None for the model's own.
             **kwargs: The network's keyword arguments.
         """
+        if generator is not None and not isinstance(generator, Generator):
+            raise TypeError(
+                f"Expected argument `generator` to be a torch.Generator, but got {generator!r}. Give a number as seed."
+            )
+        check_keywords(BayesianModel.predict, self._arguments, kwargs)
         if seed is not None:
             check_count("seed", seed, 0)
             if generator is not None:
                 raise ValueError(f"Expected `seed` or `generator`, but got both (seed={seed}). Give one.")
             generator = Generator(self.device).manual_seed(seed)
-        with self._dealing():
+        with self._without_replacement():
             draws = predict_draws(self, args, kwargs, samples, batch_size, noise, generator, max_memory)
         reading = self.likelihood if likelihood is None else get_likelihood(likelihood)
         return Prediction(draws, reading, self.members, self.sampling.batch_dim)
@@ -369,8 +432,8 @@ class BayesianModel(nn.Module):
                 ``model(x, noise="shared", generator=...)[index]`` under a generator in the same state.
             draw: Values from ``model.draw``.
         """
-        if not 0 <= index < self.members:
-            raise ValueError(f"Expected argument `index` to be from 0 to {self.members - 1}, but got {index}.")
+        if isinstance(index, bool) or not isinstance(index, numbers.Integral) or not 0 <= index < self.members:
+            raise ValueError(f"Expected argument `index` to be from 0 to {self.members - 1}, but got {index!r}.")
         if sample is not None:
             check_count("sample", sample, 0)
         row = 0
@@ -388,7 +451,8 @@ class BayesianModel(nn.Module):
         def pick(part: Stochastic) -> Tensor:
             return part.at_location(index) if draw is None else draw[part.name][row]
 
-        folded = copy_of(self)
+        with self.net.turn if isinstance(self.net, Networks) else nullcontext():
+            folded = copy_of(self)
         undo_patches(folded.net, folded.patches)
         for layer in list(folded.layers()):
             plain = layer.fold(pick, index)
@@ -399,7 +463,7 @@ class BayesianModel(nn.Module):
     def check(self, *args: Any, **kwargs: Any) -> None:
         """Make sure that the network keeps its rows in order: run it on a batch, and its members one by one.
 
-        A network that sorts, mixes or concatenates along the batch axis hands rows to the wrong members, which no
+        A network that sorts, mixes or concatenates along the batch axis passes rows to the wrong members, which no
         layer can notice. Needs memory for one copy of the network. Raises an error that says what to do.
 
         Args:
@@ -451,7 +515,7 @@ class BayesianModel(nn.Module):
         return self
 
     def collect(self) -> None:
-        """Take what training has arrived at into the law that draws come from, with methods that have such a law.
+        """Take what training has arrived at into the posterior that draws come from, with methods that collect.
 
         SWAG takes a snapshot, a chain keeps a sample. Call it every so often once training has settled.
         """
@@ -474,17 +538,17 @@ class BayesianModel(nn.Module):
             samples: Draws of each member; of a subspace's stored samples, at most as many as there are.
             seed: Decides the draws, on any device.
         """
-        law = self.net.law if isinstance(self.net, Networks) else None
-        if not isinstance(law, RefreshedLaw):
+        posterior = self.net.posterior if isinstance(self.net, Networks) else None
+        if not isinstance(posterior, RefreshedPosterior):
             raise TypeError(f"A model made by {self.method} has no draws whose statistics must be measured.")
-        if law.has_norms:
+        if posterior.has_norms:
             assert isinstance(self.net, Networks)
             networks = [copy_of(network) for network in self.net.networks]
-            refresh_statistics(law, networks, self.net.layout, batches, samples, seed)
+            refresh_statistics(posterior, networks, self.net.layout, batches, samples, seed)
 
     def _collecting(self) -> list[Any]:
         parts = [part for part in self.net.modules() if isinstance(part, Collects)]
-        return [part for part in parts if not isinstance(part, Networks) or part.law is not None]
+        return [part for part in parts if not isinstance(part, Networks) or part.posterior is not None]
 
     @property
     def collected(self) -> int:

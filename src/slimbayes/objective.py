@@ -1,6 +1,8 @@
 """The variational objective (Eq. 2), per example."""
 
+import functools
 import math
+import warnings
 from collections.abc import Callable
 from contextlib import suppress
 from typing import Any, NamedTuple
@@ -11,8 +13,8 @@ from torch.nn.modules.loss import _Loss
 from torch.nn.parallel import DistributedDataParallel
 
 from slimbayes._checks import check_choice, check_count, check_number
-from slimbayes.batching import batch_first, map_leaves, output_tensor
-from slimbayes.likelihoods import Categorical, Likelihood, get_likelihood, mixture
+from slimbayes.batching import map_leaves
+from slimbayes.likelihoods import Categorical, Function, Likelihood, get_likelihood, mixture
 from slimbayes.model import BayesianModel, unwrapped
 from slimbayes.schedules import Schedule
 
@@ -20,7 +22,6 @@ __all__ = ["ELBO", "Terms"]
 
 #: The four forms of appendix D: Eqs. 13, 14, 11 and 12.
 OBJECTIVES = ("average", "mixture", "marginal_logits", "marginal_probs")
-LogLikelihood = Callable[[Any, Any], Tensor]
 
 
 class Terms(NamedTuple):
@@ -64,7 +65,7 @@ class ELBO:
             so that ``predict`` reads its outputs alike. Build the ELBO before the optimiser: a Gaussian's
             learned noise is a parameter of the model, which must be there before it is wrapped, too.
         num_data: Number N of training examples, of the whole training set.
-        likelihood: ``"categorical"``, ``"bernoulli"``, ``"gaussian"``, a ``Likelihood``, or a function
+        likelihood: A name such as ``"categorical"``, ``"bernoulli"`` or ``"gaussian"``, a ``Likelihood``, or a function
             ``(outputs, targets) -> log-likelihood`` of shape ``(draws, batch)``. A name keeps the likelihood of
             that kind that the model has, as a loaded one may.
         objective: See above. The papers train on the average, which generalises better.
@@ -86,7 +87,7 @@ class ELBO:
         self,
         model: Any,
         num_data: int,
-        likelihood: str | Likelihood | LogLikelihood = "categorical",
+        likelihood: str | Likelihood | Callable[[Any, Any], Tensor] = "categorical",
         objective: str = "average",
         beta: float | Schedule = 1.0,
         member_kl: str = "sum",
@@ -102,27 +103,21 @@ class ELBO:
         self.schedule = beta
         self._traced_beta = torch.zeros((), dtype=torch.float64)
         self.steps = 0
-        self.likelihood: Likelihood | LogLikelihood
-        if isinstance(likelihood, _Loss):
-            raise TypeError(
-                f"Expected argument `likelihood` to give a log-likelihood for each draw and example, but got the loss "
-                f"{type(likelihood).__name__}. Use 'categorical', 'bernoulli' or 'gaussian'."
+        _check_no_loss(likelihood)
+        distributed = any(isinstance(wrapper, DistributedDataParallel) for wrapper in wrappers)
+        self.likelihood = self._give(likelihood, distributed)
+        if objective == "marginal_probs" and isinstance(self.likelihood, Function):
+            raise ValueError(
+                "Expected argument `likelihood` to be one of ours with objective='marginal_probs', but got a "
+                "function, whose parameters cannot be averaged. Use another objective."
             )
-        if callable(likelihood) and not isinstance(likelihood, (Likelihood, type)):
-            if objective == "marginal_probs":
-                raise ValueError(
-                    "Expected argument `likelihood` to be one of ours with objective='marginal_probs', but got a "
-                    "function, whose parameters cannot be averaged. Use another objective."
-                )
-            self.likelihood = likelihood
-        else:
-            distributed = any(isinstance(wrapper, DistributedDataParallel) for wrapper in wrappers)
-            self.likelihood = self._give(likelihood, distributed)
+        self._counted = self._signed = False
+        self._untouched: list[tuple[Tensor, Tensor]] | None = []
 
     def _give(self, likelihood: Any, distributed: bool) -> Likelihood:
         """Give the model its likelihood; a name means the one that it has already, if it is of that kind."""
         own, new = self.model.likelihood, get_likelihood(likelihood)
-        if own is not None and (own is likelihood or (likelihood is not new and own.spec() == new.spec())):
+        if own is not None and (own is likelihood or (likelihood is not new and _answers(own, new))):
             return own
         if distributed and list(new.parameters()):
             raise ValueError(
@@ -161,27 +156,26 @@ class ELBO:
     def _log_likelihoods(self, outputs: Any, targets: Any) -> Tensor:
         """Return ``(batch,)``, or ``(draws, batch)`` with its mean over draws still to be taken."""
         batch_dim = self.model.sampling.batch_dim
-        log_prob = self.likelihood
-        if isinstance(self.likelihood, Likelihood):
-            if not isinstance(targets, Tensor):
-                raise TypeError(
-                    f"Expected argument `targets` to be a tensor, but got {type(targets).__name__}. "
-                    "Use torch.as_tensor(targets)."
-                )
-            outputs, targets = batch_first(output_tensor(outputs), targets, batch_dim)
-            batch_dim, log_prob = 0, self.likelihood.log_prob
-            if self.objective == "marginal_probs":
-                return self.likelihood.log_prob_of_mean(outputs, targets)
+        outputs, targets = self.likelihood.read(outputs, targets, batch_dim)
+        if self.objective == "marginal_probs":
+            values = self.likelihood.log_prob_of_mean(outputs, targets)
+            self._look(values.shape[0])
+            return values
         if self.objective == "marginal_logits":
             outputs = map_leaves(lambda x: x.mean(0, keepdim=True) if x.dim() else x, outputs)
-        values = log_prob(outputs, targets)
-        known = isinstance(outputs, Tensor) and batch_dim == 0
+        values = self.likelihood.training_log_prob(outputs, targets)
+        as_given = isinstance(self.likelihood, Function) and batch_dim > 0  # which axis the batch is on is not known
+        known = isinstance(outputs, Tensor) and not as_given
         if values.dim() != 2 or (known and values.shape != outputs.shape[:2]):
             raise ValueError(
                 f"Expected the likelihood to return a log-likelihood of shape (draws, batch)"
                 f"{f' = {tuple(outputs.shape[:2])}' if known else ''}, but got {tuple(values.shape)}. Sum over what "
-                "belongs to one example, and do not average over the batch or the draws."
+                "belongs to one example, and do not average over the batch or the draws. (A loss of torch "
+                "does, and is the negative.)"
             )
+        self._look(values.shape[1])
+        if isinstance(self.likelihood, Function):
+            self._look_at_sign(self.likelihood, values)
         return mixture(values) if self.objective == "mixture" else values
 
     def _negative_log_likelihood(self, outputs: Any, targets: Any) -> Tensor:
@@ -189,8 +183,56 @@ class ELBO:
         if self.objective == "average" and type(self.likelihood) is Categorical and type(outputs) is Tensor:
             found = self.likelihood.mean_loss(outputs, targets)
             if found is not None:
+                self._look(outputs.shape[1])
                 return found
         return -self._log_likelihoods(outputs, targets).mean()
+
+    def _look(self, batch: int) -> None:
+        """Warn, once and in training, of a batch larger than the training set, and of parameters left untrained."""
+        if torch.compiler.is_compiling() or not (self.model.training and torch.is_grad_enabled()):
+            return
+        if batch > self.num_data and not self._counted:
+            self._counted = True
+            warnings.warn(
+                f"A batch of {batch} examples is larger than num_data={self.num_data}, which makes the KL count too "
+                "much. Give `num_data` the number of all training examples.",
+                stacklevel=6,
+            )
+        if self._untouched is not None:
+            self._look_for_untrained()
+
+    def _look_at_sign(self, function: Function, values: Tensor) -> None:
+        """Warn if the first values of a function are those of a loss."""
+        if self._signed or torch.compiler.is_compiling():
+            return
+        self._signed = True
+        if values.numel() > 1 and bool((values > 0).all()):
+            warnings.warn(
+                f"The likelihood {function.label!r} is above 0 for every example of the first batch, as a loss "
+                "would be. It is maximised: if it is a loss, return its negative.",
+                stacklevel=6,
+            )
+
+    def _look_for_untrained(self) -> None:
+        """Warn if an optimiser moves the network, and leaves what the likelihood learns where it was."""
+        learned = [parameter for parameter in self.likelihood.parameters() if parameter.requires_grad]
+        trained = [parameter for parameter in self.model.net.parameters() if parameter.requires_grad]
+        if not learned or not trained:
+            self._untouched = None
+        elif not self._untouched:
+            self._untouched = [(parameter, parameter.detach().clone()) for parameter in (*learned, trained[-1])]
+        else:
+            *stayed, moved = (bool((parameter == before).all()) for parameter, before in self._untouched)
+            if moved:
+                return  # no step yet
+            self._untouched = None
+            if all(stayed) and any(parameter.grad is not None for parameter in learned):
+                warnings.warn(
+                    f"The optimiser has moved the network, but not what the {self.likelihood.name} likelihood learns "
+                    f"({sum(parameter.numel() for parameter in learned)} parameters). Build the ELBO before the "
+                    "optimiser, so that model.parameters() has them.",
+                    stacklevel=7,
+                )
 
     def terms(self, outputs: Any, targets: Any) -> Terms:
         """Return the parts of the objective.
@@ -225,3 +267,21 @@ class ELBO:
     def load_state_dict(self, state: dict[str, int]) -> None:
         """Take up where ``state`` left off."""
         self.steps = state["steps"]
+
+
+def _answers(own: Likelihood, asked: Likelihood) -> bool:
+    """Tell whether a likelihood is what was asked for; what was asked as None may have been decided since."""
+    spec = {option: value for option, value in asked.spec().items() if value is not None}
+    return type(own) is type(asked) and not isinstance(own, Function) and {**own.spec(), **spec} == own.spec()
+
+
+def _check_no_loss(likelihood: Any) -> None:
+    """Raise for a loss of torch: it has the other sign, and is averaged."""
+    function = likelihood.func if isinstance(likelihood, functools.partial) else likelihood
+    name = getattr(function, "__name__", "")
+    of_torch = getattr(function, "__module__", "") == "torch.nn.functional"
+    if isinstance(function, _Loss) or (of_torch and ("loss" in name or "entropy" in name)):
+        raise TypeError(
+            f"Expected argument `likelihood` to give a log-likelihood for each draw and example, but got the loss "
+            f"{name or type(function).__name__}. Use 'categorical', 'bernoulli' or 'gaussian'."
+        )

@@ -1,7 +1,7 @@
 """A prediction: the draws' outputs and what follows from them."""
 
-from dataclasses import dataclass
-from statistics import NormalDist
+import copy
+from dataclasses import dataclass, replace
 from typing import Any
 
 import torch
@@ -9,8 +9,8 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from slimbayes._checks import check_number
-from slimbayes.batching import batch_first, output_tensor
-from slimbayes.likelihoods import Bernoulli, Categorical, Gaussian, Likelihood, mixture
+from slimbayes.batching import map_leaves, output_tensor
+from slimbayes.likelihoods import Bernoulli, Categorical, Likelihood, mixture
 
 __all__ = ["Prediction"]
 
@@ -21,8 +21,8 @@ class Prediction:
 
     Args:
         draws: The outputs, ``(draws, batch, *)``, or a nest of them as the network returns it.
-        likelihood: How to read them. None: as logits of classes for the classification figures, as bare
-            values without noise for the regression figures.
+        likelihood: How to read them, and which figures there are. None: outputs of shape (draws, batch, classes) as
+            logits for the classification figures, any as bare values without noise for the regression figures.
         members: Mixture components; draws are member-major.
         batch_dim: The model's batch axis; ``log_likelihood`` adds up all the others.
 
@@ -47,21 +47,22 @@ class Prediction:
     @property
     def draw_log_probs(self) -> Tensor:
         """Log-probabilities of each draw, ``(draws, batch, *, classes)``; two classes for Bernoulli."""
-        reading = Categorical() if self.likelihood is None else self.likelihood
-        if not isinstance(reading, (Categorical, Bernoulli)):
-            raise ValueError(
-                f"The {reading.name} likelihood has no class probabilities. Ask for mean, std or interval(), or "
-                "predict with likelihood='categorical'."
-            )
+        if self.likelihood is not None:
+            with torch.no_grad():
+                return self.likelihood.class_log_probs(self.outputs)
         outputs = self.outputs
-        if isinstance(reading, Bernoulli) and outputs.dim() > 2 and outputs.shape[-1] == 1:
-            outputs = outputs.squeeze(-1)
-        if self.likelihood is None and (outputs.dim() < 3 or outputs.shape[-1] < 2):
+        if outputs.dim() < 3 or outputs.shape[-1] < 2:
             raise ValueError(
                 f"Outputs of shape {tuple(outputs.shape)} cannot be read as logits of classes. Say how to read them: "
                 "predict(x, likelihood='bernoulli'), or likelihood='gaussian' for a regression."
             )
-        return reading.class_log_probs(outputs)
+        if outputs.dim() > 3:
+            raise ValueError(
+                f"Which axis of outputs of shape {tuple(outputs.shape)} has the classes is not known. Train the model, "
+                "or say how to read them: predict(x, likelihood='categorical') for (draws, batch, time, class), "
+                "likelihood=sb.Categorical(class_dim=2) for (draws, batch, class, height, width)."
+            )
+        return Categorical().class_log_probs(outputs)
 
     @property
     def class_log_probs(self) -> Tensor:
@@ -127,11 +128,6 @@ class Prediction:
         """Mean and noise of each draw, ``(draws, batch, *)``; without a likelihood the noise is 0."""
         if self.likelihood is None:
             return self.outputs, torch.zeros_like(self.outputs)
-        if not isinstance(self.likelihood, Gaussian):
-            raise ValueError(
-                f"The {self.likelihood.name} likelihood has no mean or std. Ask for probs, label or entropy, or "
-                "predict with likelihood='gaussian'."
-            )
         with torch.no_grad():
             return self.likelihood.moments(self.outputs)
 
@@ -161,26 +157,47 @@ class Prediction:
         return self.quantile((1 - level) / 2), self.quantile((1 + level) / 2)
 
     def quantile(self, q: float) -> Tensor:
-        """Return the mixture's ``q``-quantile, by bisection of its distribution function."""
+        """Return the mixture's ``q``-quantile; of counts, the smallest that has it."""
         check_number("q", q, 0.0, 1.0)
-        mean, std = self.moments
-        if not std.any():
-            return mean.quantile(q, dim=0)
-        reach = std * (abs(NormalDist().inv_cdf(q)) + 1)
-        low, high = (mean - reach).amin(0), (mean + reach).amax(0)
-        for _ in range(60):
-            middle = (low + high) / 2
-            below = torch.special.ndtr((middle - mean) / std).mean(0) < q
-            low, high = torch.where(below, middle, low), torch.where(below, high, middle)
-        return (low + high) / 2
+        if self.likelihood is None:
+            return self.outputs.quantile(q, dim=0)
+        with torch.no_grad():
+            return self.likelihood.quantile(self.outputs, q)
 
     # ------------------------------------------------------------------ scores
 
-    def log_likelihood(self, targets: Tensor) -> Tensor:
+    def log_likelihood(self, targets: Any) -> Tensor:
         """Return the mixture's log-likelihood of each target (Eq. 14), ``(batch,)``."""
         reading = Categorical() if self.likelihood is None else self.likelihood
         with torch.no_grad():
-            return mixture(reading.log_prob(*batch_first(self.outputs, targets, self.batch_dim)))
+            return mixture(reading.log_prob(*reading.read(self.draws, targets, self.batch_dim)))
+
+    # ------------------------------------------------------------------ examples
+
+    def __len__(self) -> int:
+        """Return the number of examples."""
+        return self.outputs.shape[self._batch_axis]
+
+    def __getitem__(self, examples: slice | Tensor | list[int]) -> "Prediction":
+        """Return the prediction of some of the examples: a slice, their numbers, or a mask."""
+        if not isinstance(examples, (slice, Tensor, list)):
+            raise TypeError(
+                f"Expected a slice, a list or a tensor of examples, but got {type(examples).__name__}. For the first "
+                "alone, p[:1]."
+            )
+        before = (slice(None),) * self._batch_axis
+        return replace(self, draws=self.outputs[(*before, examples)])
+
+    def to(self, device: Any) -> "Prediction":
+        """Return the prediction on another device."""
+        likelihood = None if self.likelihood is None else copy.deepcopy(self.likelihood).to(device)
+        return replace(self, draws=map_leaves(lambda x: x.to(device), self.draws), likelihood=likelihood)
+
+    @property
+    def _batch_axis(self) -> int:
+        """Axis of the examples, draws first; that of ``batch_first``."""
+        far = self.batch_dim > 0 and self.outputs.dim() > self.batch_dim + 2
+        return 1 + (self.batch_dim if far else 0)
 
 
 def _entropy(log_probs: Tensor) -> Tensor:

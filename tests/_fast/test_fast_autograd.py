@@ -19,7 +19,7 @@ from torch.autograd import gradcheck, gradgradcheck
 from torch.func import functional_call, grad, jacrev, jvp, vmap
 
 from compiled_kernels import needs_kernels
-from slimbayes._fast.row_noise import SignedNoise
+from slimbayes._fast.row_noise import SignedNoise, random_bits
 from slimbayes._fast.scaled_rows import scale_rows
 
 pytestmark = needs_kernels
@@ -61,10 +61,10 @@ def test_gradients_of_scaled_rows(shape, channel_dim, groups):
 
 @pytest.mark.parametrize("members", [1, 2])
 def test_gradients_of_rows_with_signs_of_their_own(members):
-    signs = torch.randint(2, (2, 3), dtype=torch.int8) * 2 - 1
+    bits = random_bits((4, 3))
 
     def signed(x, bias, loc, deviation):
-        return operation(x, bias, 1, SignedNoise(loc, deviation, signs))
+        return operation(x, bias, 1, SignedNoise(loc, deviation, bits))
 
     check(signed, uniform(4, 3), uniform(members, 3), uniform(members, 3), uniform(2, 3))
     check(signed, uniform(4, 3, 2), uniform(members, 3), uniform(members, 3), uniform(2, 3))
@@ -270,10 +270,10 @@ def test_bfloat16_rounds_once(shape, channel_dim, signed):
     channels = shape[channel_dim]
     x = torch.randn(shape, dtype=torch.bfloat16, requires_grad=True)
     bias, loc, deviation = (torch.randn(n, channels, requires_grad=True) for n in (2, 2, 4))
-    signs = torch.randint(2, (3, channels), dtype=torch.int8) * 2 - 1
+    bits = random_bits((12, channels))
 
     def run(x, bias, loc, deviation, scale):
-        values = SignedNoise(loc, deviation, signs) if signed else loc
+        values = SignedNoise(loc, deviation, bits) if signed else loc
         return scale(x, values, bias)
 
     def plain(x, values, bias):

@@ -3,8 +3,8 @@
 import pytest
 import torch
 
-from slimbayes.layers.local import local_linear
-from slimbayes.layers.local import plain_local_linear as _plain
+from slimbayes.layers._local import local_linear
+from slimbayes.layers._local import plain_local_linear as _plain
 
 F64 = torch.float64
 #: None for log sigma itself, or the columns of log u and log v.

@@ -29,7 +29,7 @@ def test_samples_of_an_example_never_share_a_draw(batch):
     with flipping(), torch.no_grad():
         (values,) = factor.values(MEMBERS * samples * batch, "layer")
         of_factor = values.view(MEMBERS, samples, batch, channels) - factor.loc.view(MEMBERS, 1, 1, channels)
-        plain = noise_for_rows(samples * batch, channels, torch.ones(1), factor.sampling)
+        plain = noise_for_rows("noise", samples * batch, channels, torch.ones(1), factor.sampling)
     for noise in (of_factor, plain.view(1, samples, batch, channels)):
         magnitudes = [set(rows[:, 0].abs().mul(1e5).round().tolist()) for rows in noise.flatten(0, 1)]
         assert all(len(some) == batch // rows_of_a_draw(batch) for some in magnitudes)

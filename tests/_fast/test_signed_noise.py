@@ -10,7 +10,7 @@ from torch import nn
 
 import slimbayes as sb
 from slimbayes._fast import row_noise
-from slimbayes._fast.row_noise import SignedNoise, noise_for_rows, random_sign_bytes
+from slimbayes._fast.row_noise import SignedNoise, noise_for_rows, random_bits, signs_of
 from slimbayes.layers.gaussian import random_signs
 from slimbayes.layers.rank1 import Factor, FactorOptions
 from slimbayes.sampling import Sampling
@@ -147,7 +147,9 @@ def test_independent_rows_share_nothing(noises):
 def test_normal_numbers_for_rows():
     sampling = Sampling(samples=SAMPLES)
     shape = (SAMPLES * DRAWS * SHARE, CHANNELS)
-    z = torch.stack([noise_for_rows(*shape, torch.ones(1, dtype=torch.float64), sampling) for _ in range(PASSES)])
+    z = torch.stack(
+        [noise_for_rows("noise", *shape, torch.ones(1, dtype=torch.float64), sampling) for _ in range(PASSES)]
+    )
     assert min(stats.kstest(column, "norm").pvalue for column in z.flatten(1).T.numpy()) > LEVEL
     draw = torch.arange(SAMPLES * DRAWS).repeat_interleave(SHARE)
     other = draw.unsqueeze(0) != draw.unsqueeze(1)
@@ -177,7 +179,7 @@ def test_random_signs_of_any_size_type_and_seed(shape):
 
 def test_neighbouring_signs_are_independent():
     """Eight of them come from one random number: its bytes have no correlation beyond five standard errors."""
-    signs = random_sign_bytes((20_000, 8)).float()
+    signs = signs_of(random_bits((20_000, 8)), 8).float()
     products = signs.T @ signs / len(signs) - torch.eye(8)
     assert products.abs().max() < 5 * len(signs) ** -0.5
 
@@ -208,8 +210,9 @@ def test_gradients_are_unbiased(passes):
 
 def test_values_and_gradients_against_autograd():
     loc, deviation = (torch.randn(n, 3, dtype=torch.float64, requires_grad=True) for n in (2, 4))
-    noise = SignedNoise(loc, deviation, random_sign_bytes((3, 3)))
-    rows = [loc[draw // 2] + noise.signs[row] * deviation[draw] for draw in range(4) for row in range(3)]
+    noise = SignedNoise(loc, deviation, random_bits((12, 3)))
+    signs = signs_of(noise.bits, 3)
+    rows = [loc[row // 6] + signs[row] * deviation[row // 3] for row in range(12)]
     expected = torch.stack(rows)
     torch.testing.assert_close(noise.values(), expected)
     of_values = torch.randn(12, 3, dtype=torch.float64)

@@ -48,14 +48,14 @@ def _tiny(monkeypatch):
 @pytest.mark.usefixtures("_tiny")
 def test_without_a_suite_the_table_is_measured(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
-    outcome = invoke("--networks", "mlp_512", "--cases", "rank1 split,rank1 memory", "--rounds", 2)
+    outcome = invoke("--networks", "mlp_512", "--cases", "rank1 per example,rank1 memory", "--rounds", 2)
     assert outcome.exit_code == 0
     assert outcome.stdout.splitlines()[0].strip() == "MLP 512"
-    assert 'rank1, train_on="split", epoch' in outcome.stdout
+    assert "rank1, noise per example, train step" in outcome.stdout
     assert "runs/bench.json" in outcome.stderr
     stored = json.loads((tmp_path / "runs" / "bench.json").read_text())
-    assert list(stored["results"]["mlp_512"]) == ["plain", "rank1 split", "plain memory", "rank1 memory"]
-    assert stored["results"]["mlp_512"]["rank1 split"]["target"] == 1.5
+    assert list(stored["results"]["mlp_512"]) == ["plain", "rank1 per example", "plain memory", "rank1 memory"]
+    assert stored["results"]["mlp_512"]["rank1 per example"]["target"] == 1.48
     assert stored["runs"]["mlp_512"]["train"]["rounds"] == 2
 
 

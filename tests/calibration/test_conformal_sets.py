@@ -151,6 +151,7 @@ def test_thresholds_give_the_smallest_sets_if_the_probabilities_are_right():
 # ---------------------------------------------------------------------- misuse
 
 P, Y = sb.Prediction(torch.zeros(2, 20, 3)), torch.arange(20) % 3
+STEPS = sb.Prediction(torch.zeros(2, 20, 5, 3), sb.Categorical(class_dim=-1))
 OVERFLOWN = sb.Prediction(torch.tensor([math.inf, 0.0, 0.0]).expand(2, 20, 3))
 
 
@@ -172,7 +173,12 @@ OVERFLOWN = sb.Prediction(torch.tensor([math.inf, 0.0, 0.0]).expand(2, 20, 3))
         (lambda: sb.ConformalClassifier().fit(P, Y + 0.5), "argmax"),
         (lambda: sb.ConformalClassifier().fit(P, Y * math.nan), "finite"),
         (lambda: sb.ConformalClassifier().fit(sb.Prediction(P.draws * math.nan), Y), "NaN"),
-        (lambda: sb.ConformalClassifier().fit(sb.Prediction(torch.zeros(2, 20, 5, 3)), Y), "not exchangeable"),
+        (
+            lambda: sb.ConformalClassifier().fit(
+                sb.Prediction(torch.zeros(2, 20, 5, 3), sb.Categorical(class_dim=-1)), Y
+            ),
+            "not exchangeable",
+        ),
         (lambda: sb.ConformalClassifier().fit(sb.Prediction(torch.zeros(2, 20, 3), sb.Gaussian()), Y), "gaussian"),
         (lambda: sb.ConformalClassifier().fit(P, Y).sets(sb.Prediction(torch.zeros(2, 5, 4))), "the 3 classes.*got 4"),
         (lambda: sb.ConformalClassifier().fit(P, Y).sets(sb.Prediction(P.draws * math.nan)), "NaN"),

@@ -9,7 +9,7 @@ from scipy import optimize, special, stats
 
 import slimbayes as sb
 from slimbayes.calibration import temperature as module
-from slimbayes.calibration.search import minimise
+from slimbayes.calibration.temperature import minimise
 
 
 def random(*shape: int, seed: int = 0) -> torch.Tensor:

@@ -32,13 +32,21 @@ def test_a_folder_of_runs_on_several_data_sets(runs):
     result = invoke("evaluate", runs, "--samples", "1,3", "--severities", "5")
     assert result.exit_code == 0, result.output
     lines = result.stdout.splitlines()
-    assert lines[0].split()[:3] == ["run", "title", "NLL"]
+    assert lines[0].split()[:4] == ["run", "title", "draws", "NLL"]
     assert {line.split()[0] for line in lines[1:]} == {"iris", "diabetes", "wine"}
     stored = {one: json.loads((runs / one / "evaluation.json").read_text()) for one in ("iris", "diabetes", "wine")}
     assert {one: content["data"] for one, content in stored.items()} == {one: one for one in stored}
     assert all(content["complete"] and list(content["results"]) == ["1", "3"] for content in stored.values())
     assert set(stored["iris"]["results"]["1"]["corrupted"]) == {"missing", "noise", "drift"}
     assert stored["diabetes"]["results"]["1"]["ood"] == {}
+
+
+def test_by_default_each_method_gets_enough_draws(runs):
+    result = invoke("evaluate", runs, *CLEAN)
+    assert result.exit_code == 0, result.output
+    draws = {line.split()[0]: re.split(r"  +", line)[2] for line in result.stdout.splitlines()[1:]}
+    assert draws == {"iris": "8", "diabetes": "1", "wine": "4"}  # rank-1 of 4 members, one network, 4 networks
+    assert list(json.loads((runs / "iris" / "evaluation.json").read_text())["results"]) == ["2"]
 
 
 def test_json_and_the_title(runs):
@@ -96,6 +104,8 @@ def test_a_run_that_was_trained_further_is_not_gone_on_with(runs):
     content = bytearray(weights.read_bytes())
     content[-2] ^= 1
     weights.write_bytes(content)
+    about = weights.with_name("config.json")
+    about.write_text(json.dumps({**json.loads(about.read_text()), "sha256": None}))
     result = invoke("evaluate", runs / "wine", *CLEAN)
     assert result.exit_code == 2
     assert "the weights have changed since" in " ".join(result.stderr.split())

@@ -76,7 +76,7 @@ def test_files(tmp_path, wine, inputs, suffix):
     outcome = invoke(wine.folder, inputs, "--out", out)
     assert outcome.exit_code == 0
     assert outcome.stdout == ""
-    assert outcome.stderr == f"Predictions of 20 examples: {out}\n"
+    assert outcome.stderr == f"Predictions of 20 examples, each of 8 draws: {out}\n"
     assert os.listdir(out.parent) == [out.name]
     check(read(out), predict_file(wine, inputs))
 
@@ -101,7 +101,7 @@ def test_json_is_printed(tmp_path, wine, inputs, with_file):
 def test_options_reach_the_prediction(wine, inputs, monkeypatch):
     given = {}
 
-    def note(run, path, *, progress, **options):
+    def note(run, path, *, progress, drawn, **options):
         given.update(options, folder=run.folder, path=path)
         return predict_file(run, path, **options)
 

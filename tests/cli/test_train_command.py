@@ -27,6 +27,7 @@ def test_from_a_file_to_scores_and_on(config, tmp_path):
     folder = tmp_path / "runs" / "digits-mlp-rank1-seed0"
     result = json.loads((folder / "result.json").read_text())
     assert f"test: nll {result['test']['nll']:.4f}, accuracy {result['test']['accuracy']:.4f}" in outcome.stdout
+    assert next(line for line in outcome.stdout.splitlines() if line.startswith("test: ")).endswith(" (8 draws)")
     assert yaml.safe_load((folder / "config.yaml").read_text())["optimiser"]["lr"] == 0.01
     epochs = [line for line in outcome.stderr.splitlines() if line.startswith("epoch ")]
     assert [line.split()[1] for line in epochs] == ["1/2", "2/2"]

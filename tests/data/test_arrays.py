@@ -37,6 +37,8 @@ def test_all_parts(tmp_path):
         (np.array([0.0, 1, 2, 0, 1, 2], np.float16), "categorical", ("categorical", 3, [0, 1, 2, 0, 1, 2])),
         (np.array([0, 1] * 3, np.uint8), "bernoulli", ("bernoulli", 1, [0, 1] * 3)),
         (np.array([[0, 1]] * 6), "bernoulli", ("bernoulli", 2, [[0, 1]] * 6)),
+        (np.array([0.0, 3.0] * 3), "poisson", ("poisson", 1, [0, 3] * 3)),
+        (np.array([[0, 7]] * 6), "poisson", ("poisson", 2, [[0, 7]] * 6)),
         (np.array([1.0, 3.0] * 3), None, ("gaussian", 1, [-1.0, 1.0] * 3)),
         (np.array([1, 3] * 3, ">i4"), "gaussian", ("gaussian", 1, [-1.0, 1.0] * 3)),
         (np.array([[1.0, 3.0]] * 6), None, ("gaussian", 2, [[-1.0, 1.0]] * 6)),

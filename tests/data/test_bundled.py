@@ -8,7 +8,7 @@ import sklearn.datasets
 import torch
 from sklearn.preprocessing import StandardScaler
 
-from slimbayes.data.bundled import load_digits_set
+from slimbayes.data._bundled import load_digits_set
 from slimbayes.data.digits import load_digits
 from slimbayes.data.preparation import get_preparation
 from slimbayes.data.registry import load_data

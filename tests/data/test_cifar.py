@@ -188,3 +188,16 @@ def assert_standard(data):
         std = ((counts * (values - mean) ** 2).sum() / counts.sum()).sqrt()
         assert round(mean.item(), 4) == data.preparation.mean[channel]
         assert round(std.item(), 4) == data.preparation.std[channel]
+
+
+def test_validation_may_be_the_first_test_images(tmp_path, small):
+    write_folder(tmp_path, small["cifar10"])
+    whole = load_cifar10(tmp_path, validation=0)
+    data = load_cifar10(tmp_path, validation=1, validation_from="test", normalise="imagenet")
+    assert torch.equal(data.train.targets, whole.train.targets)
+    assert (data.validation.targets.tolist(), data.test.targets.tolist()) == ([7], [0])
+    assert torch.equal(data.validation.inputs[0], whole.test.inputs[0][:1])
+    (black,) = data.preparation(torch.zeros(1, 3, 32, 32, dtype=torch.uint8))
+    assert torch.allclose(black[0, :, 0, 0], -torch.tensor([0.485 / 0.229, 0.456 / 0.224, 0.406 / 0.225]))
+    with pytest.raises(ValueError, match="validation_from"):
+        load_cifar10(tmp_path, validation_from="nowhere")

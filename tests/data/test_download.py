@@ -7,10 +7,10 @@ import sys
 import pytest
 
 from http_server import serving, tar_of
-from slimbayes.data.download import Got, get
+from slimbayes.data._download import Got, get
+from slimbayes.data._transfer import DownloadError
 from slimbayes.data.folders import MissingData
 from slimbayes.data.sources import File, Source
-from slimbayes.data.transfer import DownloadError
 
 CONTENT = bytes(range(256)) * 1000
 CHECKSUM = "sha256:" + hashlib.sha256(CONTENT).hexdigest()

@@ -1,6 +1,7 @@
 """Image files on disk: decoding against pillow's own steps, folders of classes, and ImageNet's layout."""
 
 import pickle
+import warnings
 
 import numpy as np
 import pytest
@@ -8,9 +9,9 @@ import torch
 from PIL import Image
 from torch import Generator
 
+from slimbayes.data._image_files import ImageFiles, decode_image, find_images
 from slimbayes.data.augmentation import ResizedCropFlip
 from slimbayes.data.folders import MissingData
-from slimbayes.data.image_files import ImageFiles, decode_image, find_images
 from slimbayes.data.registry import load_data
 
 
@@ -278,3 +279,41 @@ def test_missing_imagenet_says_where_to_register(tmp_path):
         load_data("imagenet", tmp_path)
     for word in (str(tmp_path), "a folder for each class", "register", "image-net.org", "--data-dir", "SLIMBAYES_DATA"):
         assert word in str(error.value)
+
+
+def squares(folder, sizes):
+    """Write random images of these heights and widths, in two classes."""
+    random = np.random.default_rng(0)
+    for number, (height, width) in enumerate(sizes):
+        place = folder / "ab"[number % 2]
+        place.mkdir(parents=True, exist_ok=True)
+        Image.fromarray(random.integers(0, 255, (height, width, 3), np.uint8)).save(place / f"{number}.png")
+
+
+def test_images_keep_their_own_size(tmp_path):
+    squares(tmp_path, [(32, 24)] * 12)
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        data = load_data("image_folder", path=str(tmp_path), augment=False, normalise="unit", validation=0, test=0)
+    assert data.task.input_shape == (3, 32, 24)
+    inputs, _ = data.train.fetch(torch.arange(1))
+    original = np.array(Image.open(data.train.source.path(int(data.train.rows[0]))))
+    np.testing.assert_array_equal(inputs[0][0], original.transpose(2, 0, 1))  # neither resized nor cropped
+
+
+def test_of_several_sizes_the_most_common_one_is_taken_and_said(tmp_path):
+    squares(tmp_path, [(32, 24)] * 7 + [(48, 48)] * 5)
+    with pytest.warns(UserWarning, match=r"2 sizes.*height 32 and width 24, which 7 of 12 have; the option `size`"):
+        data = load_data("image_folder", path=str(tmp_path))
+    assert data.task.input_shape == (3, 32, 24)
+    assert load_data("image_folder", path=str(tmp_path), size=16).task.input_shape == (3, 16, 16)
+
+
+def test_training_images_before_their_crop_are_prepared_as_evaluation_shows_them(tmp_path):
+    squares(tmp_path, [(32, 32)] * 12)
+    options = {"path": str(tmp_path), "size": 28, "validation": 0, "test": 0}
+    data = load_data("image_folder", **options)
+    plain = load_data("image_folder", augment=False, **options)
+    (found,), (expected,) = (one.preparation(*one.train.fetch(torch.arange(4))[0]) for one in (data, plain))
+    assert found.shape == expected.shape == (4, 3, 28, 28)
+    assert torch.equal(found, expected)  # 32 = 28 * 8/7: both are the centre of the image as it is

@@ -7,10 +7,10 @@ import numpy as np
 import pytest
 import torch
 
+from slimbayes.data._mimic_events import read_cohort, read_events
+from slimbayes.data._mimic_tables import read_batches
 from slimbayes.data.folders import MissingData
 from slimbayes.data.mimic import load_mimic3
-from slimbayes.data.mimic_events import read_cohort, read_events
-from slimbayes.data.mimic_tables import read_batches
 from slimbayes.data.preparation import get_preparation
 from slimbayes.nets.ehr import RecordClassifier
 

@@ -7,9 +7,9 @@ import numpy as np
 import pytest
 import torch
 
+from slimbayes.data._mnist_set import load_fashion_mnist_set, load_mnist_set
 from slimbayes.data.folders import MissingData
 from slimbayes.data.mnist import load_mnist
-from slimbayes.data.mnist_set import load_fashion_mnist_set, load_mnist_set
 from slimbayes.data.registry import load_data
 
 LOADERS = {"mnist": load_mnist_set, "fashion-mnist": load_fashion_mnist_set}

@@ -11,9 +11,9 @@ import numpy as np
 import pytest
 import torch
 
+from slimbayes.data._physionet_records import VARIABLES, read_records
 from slimbayes.data.folders import MissingData
 from slimbayes.data.physionet import hourly_means, load_physionet2012
-from slimbayes.data.physionet_records import VARIABLES, read_records
 from slimbayes.data.preparation import get_preparation
 
 DESCRIPTORS = "00:00,RecordID,{id}\n00:00,Age,{age}\n00:00,Gender,{gender}\n00:00,Height,{height}\n"

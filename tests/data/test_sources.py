@@ -8,8 +8,8 @@ from pathlib import Path
 import pytest
 
 from http_server import serving, tar_of
+from slimbayes.data._download import get
 from slimbayes.data.cifar import _CIFAR10
-from slimbayes.data.download import get
 from slimbayes.data.folders import MissingData
 from slimbayes.data.mnist import load_mnist
 from slimbayes.data.registry import SETS, load_data

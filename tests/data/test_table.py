@@ -14,11 +14,11 @@ import pytest
 import torch
 from sklearn.preprocessing import OneHotEncoder, StandardScaler
 
-from slimbayes.data import table_file
+from slimbayes.data import _table_file as table_file
+from slimbayes.data._table_file import read_table_file
 from slimbayes.data.folders import MissingData
 from slimbayes.data.preparation import get_preparation
 from slimbayes.data.table import load_table
-from slimbayes.data.table_file import read_table_file
 
 # Training rows are the first four; the statistics must not know of 1000, nor of the tapir.
 CSV = """part,id,age,member,since,"pet, if any",y
@@ -27,7 +27,7 @@ train,2,,false,1970-01-03,"cat, black",3.0
 train,3,30,true,1970-01-05,dog,1.0
 train,4,20,true,1970-01-03,,3.0
 val,5,1000,,,Tapir,5.0
-test,6,inf,false,1970-01-13,"cat, black",2.0
+test,6,,false,1970-01-13,"cat, black",2.0
 """
 AGE = np.std([10, 30, 20])
 DAYS = np.std([0, 2, 4, 2])
@@ -100,7 +100,7 @@ def parquet(path):
             "y": pa.array([1, 3, 1, 3, 5, 2], pa.float32()),
             "part": ["train"] * 4 + ["validation", "TEST"],
             "id": list(range(6)),
-            "age": pa.array([10, None, 30, 20, 1000, float("inf")]),
+            "age": pa.array([10, None, 30, 20, 1000, None]),
             "member": [True, False, True, True, None, False],
             "since": pa.array(days),
             "pet, if any": pa.array(["dog", cat, "dog", "", "Tapir", cat]).dictionary_encode(),
@@ -177,6 +177,7 @@ def test_against_scikit_learn(tmp_path):
         (["1.5", "2.5"], {}, "gaussian", None),
         (["0", "1"], {"task": "gaussian"}, "gaussian", None),
         ([str(n) for n in range(11)], {}, "gaussian", None),
+        (["0", "3"], {"task": "poisson"}, "poisson", None),
         (["2001-01-01", "2002-01-01"], {}, "gaussian", None),
         (["2002-01-01", "2001-01-01"], {"task": "categorical"}, "categorical", ("2001-01-01", "2002-01-01")),
         (["Łódź", "東京, 日本"], {}, "categorical", ("Łódź", "東京, 日本")),
@@ -187,7 +188,7 @@ def test_tasks(values, options, likelihood, classes, tmp_path):
     data = load(tmp_path, "x,y\n" + "".join(f'{n},"{y}"\n' for n, y in rows), target="y", **options)
     assert (data.task.likelihood, data.task.classes) == (likelihood, classes)
     assert data.task.outputs == (len(classes) if likelihood == "categorical" else 1)
-    assert data.train.targets.dtype == (torch.float32 if classes is None else torch.int64)
+    assert data.train.targets.dtype == (torch.float32 if likelihood == "gaussian" else torch.int64)
     mean, std = data.train.inputs[0].new_tensor([column_of(data, "x").mean, column_of(data, "x").std])
     for x, target in zip((data.train.inputs[0][:, 0] * std + mean).tolist(), data.train.targets.tolist(), strict=True):
         if classes is not None:
@@ -205,7 +206,19 @@ def test_rows_without_a_target_are_dropped_with_a_warning(tmp_path):
     assert len(data.train) == 4
     assert column_of(data, "x").mean == 3.5
     with pytest.warns(UserWarning, match="dropped 1 rows"):
-        assert load(tmp_path, "x,y\n1,inf\n2,0.5\n3,1.5\n", target="y", validation=0, test=0).task.target_mean == 1.0
+        assert load(tmp_path, "x,y\n1,\n2,0.5\n3,1.5\n", target="y", validation=0, test=0).task.target_mean == 1.0
+    with (
+        pytest.warns(UserWarning, match="dropped 1 rows"),
+        pytest.raises(ValueError, match=r"my\.csv: Column 'x' has 'inf' in row 2"),
+    ):
+        load(tmp_path, "x,y\n1,\n2,0.5\ninf,1.5\n", target="y", validation=0, test=0)
+
+
+@pytest.mark.filterwarnings("ignore:.*dropped")
+@pytest.mark.parametrize("cell", ["inf", "1e400"])
+def test_an_infinite_target_is_an_error_too(tmp_path, cell):
+    with pytest.raises(ValueError, match=rf"my\.csv: Column 'y' has '{cell}' in row 1"):
+        load(tmp_path, f"x,y\n2,0.5\n3,{cell}\n1,2.5\n", target="y", validation=0, test=0)
 
 
 def test_columns_without_a_training_value_are_left_out_with_a_warning(tmp_path):
@@ -257,7 +270,7 @@ WRONG = {
     "ragged": ("x,y\n1,a\n2\n", {}, ["my.csv", "Expected 2 columns, got 1"]),
     "two of a name": ("x,x,y\n1,2,a\n", {}, ["two columns called 'x'"]),
     "no name": ("x,,y\n1,2,a\n", {}, ["no name", "column 2"]),
-    "not UTF-8": (b"x,y\n1,\xe9\n", {}, ["my.csv", "utf-8"]),
+    "not UTF-8": (b"x,y\n1,\xe9\n", {}, ["my.csv", "UTF-8"]),
     "cut Parquet": (b"PAR1 and no more", {}, ["my.csv", "cannot be read"]),
     "max_categories": (SMALL, {"max_categories": 0}, ["`max_categories`"]),
     "too few rows": (SMALL, {"validation": 2, "test": 2}, ["leave rows to train on"]),

@@ -123,6 +123,13 @@ def test_limit_and_the_part_that_is_used():
         conditions(DataSet("iris", data.train, None, None, data.task, data.preparation))
 
 
+def test_corrupted_examples_may_be_fewer_than_clean_ones():
+    found = conditions(load_data("digits"), corruptions=["noise"], severities=[1, 5], limit=90, shifted_limit=20)
+    assert [len(one) for one in found] == [90, 20, 20]
+    with pytest.raises(ValueError, match="shifted_limit"):
+        conditions(load_data("digits"), shifted_limit=0)
+
+
 def test_digits_are_those_of_the_demo():
     found = conditions(load_data("digits"))
     assert len(found) == 26

@@ -1,6 +1,7 @@
 """Evaluation of runs: against scikit-learn and plain loops, in one go and after an interruption."""
 
 import json
+import shutil
 from dataclasses import replace
 
 import numpy as np
@@ -163,7 +164,9 @@ def test_yes_or_no_has_areas_under_curves(likelihood):
     torch.manual_seed(0)
     model = sb.rank1(torch.nn.Linear(30, outputs), members=2).eval()
     model.likelihood = get_likelihood(likelihood)
-    (result,) = evaluate([Subject(model, data, "a", "a")], Settings(resamples=0, ood="none", corruptions="none"))
+    (result,) = evaluate(
+        [Subject(model, data, "a", "a")], Settings(samples=(1,), resamples=0, ood="none", corruptions="none")
+    )
     (x,), y = data.test.fetch(torch.arange(len(data.test)))
     p = model.predict(*data.preparation(x), seed=SEED).class_log_probs[:, 1].double().exp().numpy()
     assert result.clean()["auc_roc"] == pytest.approx(sklearn.metrics.roc_auc_score(y, p), abs=1e-6)
@@ -213,6 +216,23 @@ def test_results_of_other_settings_or_weights_are_not_mixed_in(run, tmp_path):
     assert list(more.result()["ood"]) == ["photos", "noise"]
     (anew,) = evaluate([stored], replace(QUICK, limit=9), fresh=True)
     assert anew.result()["clean"]["examples"] == 9
+
+
+@pytest.mark.parametrize("change", [{"each": True}, {"shifted_limit": 30}, {"temperature": 2.0}])
+def test_settings_that_evaluations_of_before_did_not_have(run, tmp_path, change):
+    """What is stored without them is gone on with under their defaults, and under nothing else."""
+    folder = tmp_path / "run"
+    shutil.copytree(run.folder, folder)
+    few = Settings(corruptions="none", ood="none", resamples=0, limit=50)
+    evaluate([load_subject(folder)], few, fresh=True)
+    path = folder / "evaluation.json"
+    content = json.loads(path.read_text())
+    for name in ("each", "shifted_limit", "temperature"):
+        del content["settings"][name]
+    path.write_text(json.dumps(content))
+    assert evaluate([load_subject(folder)], few)[0].content["results"] == content["results"]
+    with pytest.raises(ValueError, match=next(iter(change))):
+        evaluate([load_subject(folder)], replace(few, **change))
 
 
 def test_several_models_share_their_blocks_and_keep_their_scores(subject, found, monkeypatch):

@@ -6,7 +6,7 @@ from torch import nn
 
 import slimbayes as sb
 from cases import BATCH, METHODS, build
-from slimbayes.evaluation.features import features_of
+from slimbayes.evaluation._features import features_of
 
 #: The last layer of each network of the table.
 LAST = {

@@ -9,8 +9,8 @@ from torch import nn
 
 import slimbayes as sb
 from slimbayes.data import DataSet, Examples, Task, load_data
-from slimbayes.evaluation import nearest
-from slimbayes.evaluation.nearest import Neighbourhood, neighbourhood
+from slimbayes.evaluation import _nearest as nearest
+from slimbayes.evaluation._nearest import Neighbourhood, neighbourhood
 
 
 def by_hand(features, labels, x):

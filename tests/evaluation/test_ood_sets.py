@@ -8,7 +8,7 @@ import torch
 from PIL import Image
 from scipy import stats
 
-from slimbayes.data.columns import Category, Number, spec_of
+from slimbayes.data._columns import Category, Number, spec_of
 from slimbayes.data.dataset import DataSet, Examples, Task
 from slimbayes.data.events import EventExamples, Records, Scaling
 from slimbayes.data.folders import MissingData
@@ -18,7 +18,7 @@ from slimbayes.data.physionet import PhysionetHourly
 from slimbayes.data.registry import load_data
 from slimbayes.data.table import Table
 from slimbayes.data.text import Text
-from slimbayes.evaluation.ood_images import Photos, fitted
+from slimbayes.evaluation._ood_images import Photos, fitted
 from slimbayes.evaluation.ood_sets import default_ood, ood_condition, ood_names
 
 FOLDER = os.environ.get("SLIMBAYES_DATA")

@@ -10,13 +10,13 @@ import torch
 from PIL import Image
 
 from slimbayes.data import Task, load_data
+from slimbayes.data._physionet_records import VARIABLES
 from slimbayes.data.images import Images
 from slimbayes.data.physionet import PhysionetEvents, PhysionetHourly
-from slimbayes.data.physionet_records import VARIABLES
 from slimbayes.data.preparation import Arrays
 from slimbayes.data.table import Table
 from slimbayes.data.text import Text, words_of
-from slimbayes.evaluation.shown_example import named_values, picture, png, shown, text, values
+from slimbayes.evaluation._shown_example import named_values, picture, png, shown, text, values
 
 
 def decoded(uri: str | None) -> np.ndarray:

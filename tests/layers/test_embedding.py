@@ -338,3 +338,85 @@ def test_input_without_the_rows_of_the_model_raises(noise, estimator):
     layer.name, layer.sampling.noise, layer.sampling.samples, layer.sampling.rows = "positions", noise, 3, 6
     with pytest.raises(ValueError, match=r"positions got 4 rows.* 6 rows"):
         layer(torch.zeros(4, 3, dtype=torch.long))
+
+
+# ---------------------------------------------------------------------- tables that are read by position
+
+
+class Positions(nn.Module):
+    """Reads positions as hand-written networks do, and looks tokens up beside."""
+
+    def __init__(self, shape=(1, 8)) -> None:
+        super().__init__()
+        self.tokens, self.where, self.head = nn.Embedding(20, WIDTH), nn.Embedding(8, WIDTH), nn.Linear(WIDTH, 2)
+        self.shape = shape
+
+    def forward(self, tokens):
+        positions = torch.arange(8).reshape(self.shape)
+        return self.head((self.tokens(tokens) + self.where(positions)).tanh())
+
+
+POSITIONAL = {
+    "rank1": lambda net: sb.rank1(net, members=2, embedding="mean_field"),
+    "mean_field": lambda net: sb.mean_field(net, init_std=0.3),
+    "flipout": lambda net: sb.mean_field(net, init_std=0.3, estimator="flipout"),
+    "k_tied local": lambda net: sb.k_tied(net, init_std=0.3, estimator="local"),
+}
+
+
+@pytest.mark.parametrize("method", POSITIONAL)
+@pytest.mark.parametrize("shape", [(1, 8), (8,)])
+@pytest.mark.parametrize("batch", [1, 2, 3, 8])
+def test_positions_are_looked_up_for_each_row(batch, shape, method):
+    """Eight positions may be as many as the rows, or a multiple: nothing but a second batch tells them apart."""
+    model, tokens = POSITIONAL[method](Positions(shape)), torch.randint(20, (batch, 8))
+    assert model(tokens, samples=2).shape == (2 * model.members, batch, 8, 2)
+    assert model.net.where.by_position is True
+    assert model.net.tokens.by_position is False
+    draw = model.draw(2)
+    outputs = model(tokens, draw=draw)
+    for d in range(2 * model.members):
+        member = model.member(d // 2, sample=d % 2, draw=draw)
+        torch.testing.assert_close(outputs[d], member(tokens), rtol=1e-5, atol=1e-6)
+    assert model.predict(tokens, samples=3).draws.shape == (3 * model.members, batch, 8, 2)
+    model.check(tokens)
+
+
+def test_rows_have_their_own_draws_of_a_table_read_by_position():
+    model = sb.mean_field(Positions((8,)), init_std=0.3, estimator="flipout", include=["where"])
+    tokens = torch.zeros(4, 8, dtype=torch.long)
+    assert len(model(tokens)[0].unique(dim=0)) == 4
+    assert len(model(tokens, noise="shared")[0].unique(dim=0)) == 1
+    (model(tokens).sum() + model.kl()).backward()
+    assert model.net.where.weight.grad.abs().min() > 0
+
+
+def test_labels_of_the_batch_are_no_positions():
+    class Labels(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.table, self.head = nn.Embedding(20, WIDTH), nn.Linear(WIDTH, 2)
+
+        def forward(self, labels):
+            return self.head(self.table(labels))
+
+    model, labels = sb.mean_field(Labels(), init_std=0.3, estimator="flipout"), torch.arange(6)
+    assert model(labels, samples=2).shape == (2, 6, 2)
+    assert model.net.table.by_position is False
+
+
+def test_tables_whose_use_has_no_room_for_rows_are_named():
+    class Relative(Positions):
+        def forward(self, tokens):
+            bias = self.where((torch.arange(8).unsqueeze(0) - torch.arange(8).unsqueeze(1)).abs())
+            return self.head(self.tokens(tokens) + bias.sum(1))
+
+    class Unsqueezed(Positions):
+        def forward(self, tokens):
+            return self.head(self.tokens(tokens) + self.where(torch.arange(8)).unsqueeze(0))
+
+    tokens = torch.randint(20, (4, 8))
+    for network in (Relative, Unsqueezed):
+        with pytest.raises(ValueError, match=r"tables where are read by position.*exclude=\['where'\]"):
+            sb.mean_field(network())(tokens)
+        sb.mean_field(network(), exclude="where").check(tokens)

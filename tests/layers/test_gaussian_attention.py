@@ -59,12 +59,12 @@ def test_flipout_answers_each_row_with_one_weight(kwargs, draws, k):
         signs = []
         for name in layer.kernel_names():
             if name != "in_proj_bias":
-                weights[name], r = effective(layer.law(name), drawn, row, draws)
+                weights[name], r = effective(layer.posterior(name), drawn, row, draws)
                 signs.append(r)
         weights["out_proj.weight"], out_signs = effective(layer.out_proj.weight_posterior, drawn, row, draws)
         if layer.in_proj_bias is not None:
             draw = row // (ROWS // draws)
-            shift = drawn[f"{layer.law('in_proj_bias').name}/delta"][draw]
+            shift = drawn[f"{layer.posterior('in_proj_bias').name}/delta"][draw]
             weights["in_proj_bias"] = layer.in_proj_bias + shift * torch.cat(signs)
             shift = drawn[f"{layer.out_proj.bias_posterior.name}/delta"][draw]
             weights["out_proj.bias"] = layer.out_proj.bias + shift * out_signs

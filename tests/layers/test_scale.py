@@ -10,7 +10,7 @@ from scipy import stats
 from torch.utils._python_dispatch import TorchDispatchMode
 
 from slimbayes.layers import FullScale, TiedScale
-from slimbayes.layers.local import variance_maps
+from slimbayes.layers._local import variance_maps
 
 F64 = torch.float64
 

@@ -164,3 +164,18 @@ def test_linear_regression_by_minibatches_has_the_conjugate_posterior(kind, lr):
     bias = lr / 2 * 2.5 * (1 + num_data * (1 - batch / num_data) / batch / friction)
     assert bias < 0.02
     assert_moments(draws, mean, covariance, bias)
+
+
+def test_the_first_steps_of_psgld_leave_nothing_far_away():
+    # 20,000 weights drawn from the posterior N(0, 1 / N), each with a gradient that is small by chance for some.
+    num_data, lr = 100, 0.002
+    theta = torch.nn.Parameter(torch.randn(20_000, dtype=torch.float64) / num_data**0.5)
+    sampler = PSGLD([theta], lr, num_data)
+    for step in range(20):
+        sampler.zero_grad()
+        (0.5 * theta.square()).sum().backward()
+        sampler.step()
+        z = theta.detach() * num_data**0.5
+        assert z.abs().max() < 6, step  # of a normal distribution one in 25,000 runs of 20,000 would
+        if step == 0:  # the step is 0.02 of the Hessian: 0.01 too wide; 4 standard errors are 0.04
+            assert z.var().item() == pytest.approx(1.0, abs=0.05)

@@ -56,7 +56,11 @@ def test_without_noise_a_sampler_is_sgd(build, oracle, off):
 
 def test_without_noise_and_prior_psgld_is_rmsprop():
     plain, net = network(), network()
-    expected = train(plain, torch.optim.RMSprop(plain.parameters(), 0.01, alpha=0.9, eps=1e-3))
+    oracle = torch.optim.RMSprop(plain.parameters(), 0.01, alpha=0.9, eps=1e-3)
+    (plain(X)[:, 0] - Y).square().mean().backward()
+    for p in plain.parameters():  # the mean squared gradient is where the squares start
+        oracle.state[p] = {"step": torch.zeros(()), "square_avg": torch.full_like(p, p.grad.square().mean())}
+    expected = train(plain, oracle)
     sampler = PSGLD(net.parameters(), 0.01, 50, decay=0.9, eps=1e-3, temperature=0.0)
     torch.testing.assert_close(train(net, sampler), expected, rtol=1e-11, atol=1e-13)
 
@@ -79,7 +83,7 @@ def test_two_steps_by_hand(kind):
     sampler = kind(
         [group], lr, num_data, temperature=temperature, generator=torch.Generator().manual_seed(7), **options
     )
-    value, velocity, square = theta.detach().clone(), torch.zeros(2).double(), torch.zeros(2).double()
+    value, velocity, square = theta.detach().clone(), torch.zeros(2).double(), torch.full((2,), (1.0**2 + 0.5**2) / 2)
     noise = torch.Generator().manual_seed(7)
     for gradient in (torch.tensor([1.0, -0.5]).double(), torch.tensor([0.2, 3.0]).double()):
         theta.grad = gradient
@@ -92,7 +96,7 @@ def test_two_steps_by_hand(kind):
         elif kind is SGHMC:  # Chen et al., Eq. 15
             velocity = 0.7 * velocity - eps * whole + (2 * 0.3 * eps * temperature) ** 0.5 * xi
             value = value + velocity
-        else:  # Li et al., Algorithm 1, with their step size 2 * eps
+        else:  # Li et al., Algorithm 1, with their step size 2 * eps, V started at the mean squared gradient
             square = 0.9 * square + 0.1 * gradient**2
             scale = 1 / (0.1 + square**0.5)
             value = value - eps * scale * whole + (2 * eps * scale * temperature) ** 0.5 * xi

@@ -57,6 +57,16 @@ def test_every_edge_belongs_to_the_bin_that_it_opens(bins):
     assert count.tolist() == [1] * (bins - 1) + [2]
 
 
+@pytest.mark.parametrize("bins", [10, 15, 100])
+@pytest.mark.parametrize("wide", [False, True])
+def test_single_precision_edges_open_their_bins_too(bins, wide):
+    # 0.7 and 0.9 in single precision are below 0.7 and 0.9 in double.
+    confidence = torch.tensor([b / bins for b in range(bins + 1)], dtype=torch.float32)
+    confidence = confidence.double() if wide else confidence  # as when blocks are joined in double
+    count = metrics.reliability_curve(*metrics.from_confidence(confidence, torch.ones(bins + 1)), bins=bins).count
+    assert count.tolist() == [1] * (bins - 1) + [2]
+
+
 def test_ece_bins_one_by_one(case):
     probs, targets = case
     confidence, right = probs.max(1).values.numpy(), (probs.argmax(1) == targets).numpy()

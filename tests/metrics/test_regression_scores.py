@@ -52,7 +52,7 @@ def test_crps_where_some_draws_have_no_noise():
     assert found == pytest.approx(expected, abs=1e-6)
 
 
-def test_crps_of_many_draws_approaches_the_law():
+def test_crps_of_many_draws_approaches_the_distribution():
     generator = torch.Generator().manual_seed(1)
     draws = torch.randn(20_000, 1, generator=generator, dtype=torch.float64)
     expected = metrics.crps(torch.zeros(1, 1), torch.ones(1, 1), torch.tensor([0.5])).item()

@@ -234,7 +234,7 @@ def test_the_classifier_begins_as_in_keras():
     limits = [(net.embedding.weight, 0.05), (lstm.weight_ih_l0, (6 / 110) ** 0.5), (net.head.weight, (6 / 21) ** 0.5)]
     for weight, limit in limits:
         assert 0.8 * limit < weight.abs().max() <= limit
-    for weight, limit in limits[:2]:  # a uniform law has a standard deviation of limit / sqrt(3)
+    for weight, limit in limits[:2]:  # a uniform distribution has a standard deviation of limit / sqrt(3)
         assert weight.std().item() == pytest.approx(limit / 3**0.5, rel=0.05)
 
 

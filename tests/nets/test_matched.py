@@ -49,6 +49,7 @@ TASKS = {
     "mlp": (IMAGES, {"hidden": [300, 100]}),
     "lenet": (IMAGES, {}),
     "wide_resnet": (IMAGES, {"depth": 10, "width": 8}),
+    "cifar_resnet": (IMAGES, {}),
     "resnet4": (IMAGES, {}),
     "resnet50": (IMAGES, {}),
     "lstm": (Task("bernoulli", 1, (80,), vocabulary=500), {}),

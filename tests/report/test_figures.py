@@ -13,11 +13,11 @@ import records
 
 from slimbayes.report.comparison import Comparison
 from slimbayes.report.figures import FIGURES, drawings
-from slimbayes.report.figures.averages import mean_over_seeds
+from slimbayes.report.figures._averages import mean_over_seeds
+from slimbayes.report.figures._style import series
 from slimbayes.report.figures.member_figures import diversity, diversity_paths, member_pairs, samples_per_member
 from slimbayes.report.figures.posterior import MOST_MAPS, sigma_maps, spectra
 from slimbayes.report.figures.predictions import interval_calibration, mean_against_target, reliability, risk_coverage
-from slimbayes.report.figures.style import series
 from slimbayes.report.figures.training_curves import training_curves
 from slimbayes.report.figures.uncertainty import entropy_of_errors, ood_measures, out_of_distribution
 from slimbayes.report.figures.under_shift import FRACTION, severity_curves, type_boxes

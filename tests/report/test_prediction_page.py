@@ -14,8 +14,8 @@ from slimbayes.cli.app import app
 from slimbayes.data import Task, load_data
 from slimbayes.likelihoods import Bernoulli, Gaussian
 from slimbayes.prediction import Prediction
-from slimbayes.report.density import BASE, HEIGHT, WIDTH, density_of, round_ticks
-from slimbayes.report.prediction_parts import parts_of, probability, share
+from slimbayes.report._density import BASE, HEIGHT, WIDTH, density_of, round_ticks
+from slimbayes.report._prediction_parts import parts_of, probability, share
 from slimbayes.training import fit
 from slimbayes.training.predicting import predict_file
 
@@ -104,7 +104,7 @@ def test_parts_of_a_real_value_by_hand():
     assert inside == pytest.approx([0.05, 0.95])
 
 
-def test_density_is_that_of_the_normal_law():
+def test_density_is_that_of_the_normal_distribution():
     drawn = density_of(torch.tensor([3.0, 3.0]), torch.tensor([2.0, 2.0]), 2, (1.0, 5.0))
     points = np.array([point.split(",") for point in drawn.members[0].split()], float)
     z = (points[:, 0] - WIDTH / 2) / (points[-1, 0] - WIDTH / 2) * 3.5
@@ -242,7 +242,7 @@ def test_without_neighbours_or_data(digits, tmp_path, monkeypatch):
 
         raise MissingData("Found no <digits>.")
 
-    monkeypatch.setattr("slimbayes.report.near_training.load_data", gone)
+    monkeypatch.setattr("slimbayes.report._near_training.load_data", gone)
     assert "Found no &lt;digits&gt;." in write_prediction_page(run, file, tmp_path / "page.html").read_text()
 
 

@@ -8,9 +8,9 @@ from record_parts import picture
 from records import METHODS, bernoulli, classification, evil, minimal, regression
 
 from slimbayes.report import figures, report_page, write_report
+from slimbayes.report._gallery import PICTURE_BUDGET, galleries
+from slimbayes.report._render import render
 from slimbayes.report.comparison import Comparison
-from slimbayes.report.gallery import PICTURE_BUDGET, galleries
-from slimbayes.report.render import render
 
 VOID = {"meta", "img", "br", "link", "input", "path", "use", "rect", "image", "line", "circle"}
 

@@ -8,9 +8,9 @@ import re
 import pytest
 from records import METHODS, bernoulli, classification, evil, minimal, regression
 
+from slimbayes.report._score_tables import main_tables, scores
+from slimbayes.report._tabular import Table, as_csv, as_latex, decimals_for, markdown, number_cell, word, write_table
 from slimbayes.report.comparison import Comparison
-from slimbayes.report.score_tables import main_tables, scores
-from slimbayes.report.tabular import Table, as_csv, as_latex, decimals_for, markdown, number_cell, word, write_table
 
 
 def with_nll(values):

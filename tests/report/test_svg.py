@@ -8,12 +8,12 @@ import pytest
 import records
 
 import slimbayes.report
+from slimbayes.report._svg import save, themed_svg
 from slimbayes.report.comparison import Comparison
 from slimbayes.report.figures import drawings
+from slimbayes.report.figures._style import LIGHT, MAP_COLOUR, SERIES
 from slimbayes.report.figures.member_figures import member_pairs
 from slimbayes.report.figures.predictions import reliability, risk_coverage
-from slimbayes.report.figures.style import LIGHT, MAP_COLOUR, SERIES
-from slimbayes.report.svg import save, themed_svg
 
 KNOWN = {f"var(--{name})" for name in ("ink", "muted", "grid", "surface", *(f"series-{n + 1}" for n in range(SERIES)))}
 
@@ -103,7 +103,7 @@ def test_letters_that_the_font_lacks_are_the_readers():
 
 
 def test_numbers_are_rounded_to_a_tenth_of_a_unit():
-    from slimbayes.report.svg import _NUMBER, _rounded
+    from slimbayes.report._svg import _NUMBER, _rounded
 
     assert _NUMBER.sub(_rounded, "1.04 -0.04 -0.26 12.96 -12.04 0.5") == "1 0 -0.3 13 -12 0.5"
 

@@ -4,8 +4,11 @@ import json
 import statistics
 
 import pytest
+import torch
 
 from reproductions.evaluated import evaluated
+from slimbayes._seeds import Purpose, mix
+from slimbayes.evaluation.loading import load_subject
 from slimbayes.training import fit
 
 DIGITS = {"data": "digits", "net": {"name": "mlp", "hidden": [16]}, "epochs": 1, "batch_size": 250}
@@ -103,3 +106,49 @@ def test_other_settings_begin_anew_and_the_same_do_nothing_twice(tmp_path):
 def test_settings_that_there_are_not_are_errors(run, settings):
     with pytest.raises(ValueError, match="sample|corruptions"):
         evaluated(run.folder, settings)
+
+
+def test_scores_of_each_example_average_to_those_of_all(run):
+    asked = {"draws": 6, "corruptions": ["noise"], "severities": [1, 5], "shifted_limit": 40, "each": True}
+    found = evaluated(run.folder, asked)
+    each = found["each"]
+    assert found["settings"]["samples"] == [2]  # three members
+    assert {name: len(values) for name, values in each.items()} == {"nll": 500, "right": 500, "cnll": 40, "cright": 40}
+    for name, score in {"nll": "nll", "right": "accuracy", "cnll": "cnll", "cright": "caccuracy"}.items():
+        assert statistics.mean(each[name]) == pytest.approx(found[score], abs=1e-4)
+
+
+def test_a_temperature_is_fitted_on_validation_examples_and_softens_the_mixture(run):
+    asked = {"draws": 6, "corruptions": ["noise"], "severities": [3], "temperature": "fit", "each": True}
+    found = evaluated(run.folder, asked)
+    subject = load_subject(run.folder, which="last")
+    found, temperature = found["tempered"], found["tempered"]["temperature"]
+
+    def nll(part, power):
+        (images,), targets = part.fetch(torch.arange(len(part)))
+        seed = mix(0, Purpose.EVALUATION, 0)
+        probs = subject.model.predict(images, samples=2, seed=seed).probs.double() ** power
+        return -(probs / probs.sum(1, keepdim=True))[range(len(part)), targets].log()
+
+    around = [nll(subject.data.validation, power / temperature).mean() for power in (1.05, 1.0, 0.95)]
+    assert around[1] == min(around)
+    by_hand = nll(subject.data.test, 1 / temperature)
+    assert found["nll"] == pytest.approx(by_hand.mean().item(), abs=1e-5)
+    assert found["each"]["nll"] == pytest.approx(by_hand.tolist(), abs=2e-4)
+    assert statistics.mean(found["each"]["cnll"]) == pytest.approx(found["cnll"], abs=1e-4)
+    assert found["corrupted"]["noise"]["3"]["nll"] == found["cnll"]
+
+
+def test_members_and_the_distance_of_their_factors(run, found):
+    model = run.model("last")
+    assert statistics.mean(one["nll"] for one in found["members"]) == pytest.approx(found["member_nll"])
+    locations = [torch.cat([part.loc[k].flatten() for part in model.stochastic()]) for k in range(3)]
+    pairs = [(locations[i] - locations[j]).square().mean().sqrt() for i, j in ((0, 1), (0, 2), (1, 2))]
+    assert found["factor_distance"] == pytest.approx(sum(pairs).item() / 3, rel=1e-5)
+
+
+def test_draws_must_be_shared_out_among_members(run):
+    with pytest.raises(ValueError, match=r"draws.*multiple of the members"):
+        evaluated(run.folder, {"draws": 7})
+    with pytest.raises(ValueError, match="samples.*draws"):
+        evaluated(run.folder, {"draws": 6, "samples": 1})

@@ -92,3 +92,27 @@ def test_every_table_and_figure_is_listed(monkeypatch):
     k_tied = {f"k_tied_table_{n}" for n in range(1, 6)} | {f"k_tied_figure_{n}" for n in range(1, 13)}
     rank1 = {f"rank1_table_{n}" for n in range(1, 9)} | {f"rank1_figure_{n}" for n in range(1, 13)}
     assert k_tied | rank1 <= names
+
+
+def test_the_list_says_which_runs_are_done_and_what_is_to_go(call, tmp_path):
+    study = {
+        **STUDY,
+        "methods": {"mean_field": {}, "k_tied": {"k": 2}},
+        "seeds": 3,
+        "scales": {"small": {"minutes": 30}},
+    }
+    (tmp_path / "reproductions" / "studies" / "digits.yaml").write_text(yaml.safe_dump(study))
+    assert call("digits", "--quiet", "--only", "mean_field-seed[01]").exit_code == 0
+    line = next(line for line in call("--list").stdout.splitlines() if line.startswith("digits "))
+    assert line.split() == ["digits", "small", "6", "2", "3.0", "2.0", "k_tied-seed0"]
+
+
+def test_only_some_runs_are_made(call, tmp_path):
+    study = {**STUDY, "methods": {"mean_field": {}, "k_tied": {"k": 2}}, "seeds": 2}
+    (tmp_path / "reproductions" / "studies" / "digits.yaml").write_text(yaml.safe_dump(study))
+    done = call("digits", "--quiet", "--only", "k_*-seed1")
+    assert done.exit_code == 0, done.output
+    assert [path.stem for path in (tmp_path / "reproductions" / "results").glob("*/*/*.json")] == ["k_tied-seed1"]
+    wrong = call("digits", "--quiet", "--only", "swag*")
+    assert wrong.exit_code != 0
+    assert "mean_field-seed0" in wrong.output

@@ -168,3 +168,31 @@ def test_stored_counts_of_networks_stand_beside_the_papers(tmp_path):
     (tmp_path / "results" / "parameter-counts.json").write_text(json.dumps(counts))
     part = parse_show({"kind": "network_counts", "paper": {"MLP, MNIST": {"2-tied": "484"}}})
     assert cells(part.render(Sources(tmp_path), "").text)["MLP, MNIST"] == ["2-tied", "484,008", "484"]
+
+
+def test_pairs_are_over_the_same_images(tmp_path):
+    """Means over seeds first; the error is that of the images' differences."""
+    write_study(tmp_path)
+    random = np.random.default_rng(0)
+    figures = {}
+    for method in ("mean_field", "2-tied"):
+        for seed in range(3):
+            each = {"nll": random.random(50), "right": random.integers(0, 2, 50), "cnll": random.random(20)}
+            figures[method, seed] = each
+            lists = {name: values.tolist() for name, values in each.items()}
+            write_run(tmp_path, {**run_of(method, seed), "evaluation": {"each": lists}})
+    columns = ["nll", "accuracy", "cnll", "caccuracy"]
+    rows = cells(shown(tmp_path, kind="pairs", reference="mean_field", columns=columns))
+    assert list(rows) == ["method", "2-tied"]
+    expected = ["3"]
+    for name, factor, decimals in (("nll", 1, 3), ("right", 100, 1), ("cnll", 1, 3)):
+        ours, others = (np.mean([figures[of, seed][name] for seed in range(3)], 0) for of in ("2-tied", "mean_field"))
+        mean, error = mean_and_error(factor * (ours - others))
+        expected.append(f"{mean:.{decimals}f} ± {error:.{decimals}f}")
+    assert rows["2-tied"] == [*expected, "–"]
+
+
+def test_pairs_without_their_reference_say_so(tmp_path):
+    write_study(tmp_path)
+    write_run(tmp_path, run_of("2-tied"))
+    assert "No run of mean-field is stored" in shown(tmp_path, kind="pairs", reference="mean_field")

@@ -7,12 +7,14 @@ from functools import partial
 from pathlib import Path
 
 import pytest
+import torch
 
 import slimbayes as sb
 from reproductions.jobs import Job, missing_jobs, run_job, run_jobs
 from reproductions.measurements import look_at, tied_parameters
 from reproductions.stored import readable, result_path, stored_runs
 from reproductions.study import Look, Study, read_studies, read_study
+from slimbayes.data import load_data
 from slimbayes.data.dataset import Task
 from slimbayes.training import Run, fit
 from slimbayes.training.models import build_model
@@ -64,6 +66,55 @@ def test_smoke_runs_are_stored_with_finite_scores(name, tmp_path):
         assert run["commit"] is None or len(run["commit"]) >= 7
         for part in one.look_at("smoke").parts:
             assert all(math.isfinite(score["value"]) for score in run.get(part, {}).values())
+
+
+def test_a_method_may_have_settings_of_its_own():
+    settings = {"2-tied": {"optimiser.lr": 0.5, "epochs": None, "steps": 3, "data.train_limit": 50}}
+    changed = {"smoke": {"minutes": 1, "change": {"data": {"name": "digits", "train_limit": 70}}}}
+    found = {cell.name: cell.config for cell in study(settings=settings, scales=changed).cells("smoke")}
+    assert list(found) == ["mean_field-seed0", "mean_field-seed1", "2-tied-seed0", "2-tied-seed1"]
+    own, other = found["2-tied-seed1"], found["mean_field-seed1"]
+    assert (own.optimiser.lr, own.steps, own.epochs, own.seed) == (0.5, 3, None, 1)
+    assert (other.optimiser.lr, other.steps, other.epochs) == (1e-3, None, 1)
+    assert own.data.train_limit == other.data.train_limit == 70  # what a scale changes, it changes for all
+    with pytest.raises(ValueError, match=r"settings.*2-tied"):
+        study(settings={"2tied": {}}).cells("smoke")
+
+
+def test_a_method_may_have_seeds_of_its_own():
+    one = study(
+        seeds_of={"mean_field": [0, 5, 7]}, scales={"small": {"minutes": 6}, "smoke": {"minutes": 1, "seeds": 1}}
+    )
+    assert [cell.name for cell in one.cells("small")][:4] == [
+        *(f"mean_field-seed{n}" for n in (0, 5, 7)),
+        "2-tied-seed0",
+    ]
+    assert one.hours("small") == pytest.approx(0.5)
+    assert len(one.cells("smoke")) == 2
+    with pytest.raises(ValueError, match=r"seeds_of.*2-tied"):
+        study(seeds_of={"2tied": 1}).cells("smoke")
+
+
+def test_an_ensemble_is_made_of_a_methods_seeds(tmp_path):
+    methods = {"plain": {"name": "deterministic"}}
+    look = {"parts": [], "evaluate": {"corruptions": "none"}}
+    one = study(methods=methods, seeds=2, ensembles={"both": "plain"}, look=look, scales={"smoke": {"minutes": 1}})
+    jobs = missing_jobs({"one": one}, "smoke", tmp_path / "results")
+    assert [job.cell.name for job in jobs] == ["plain-seed0", "plain-seed1", "both-seed0"]
+    runs, results = tmp_path / "runs", tmp_path / "results"
+    assert "plain-seed0, plain-seed1" in next(iter(run_jobs(jobs[2:], runs, results, quiet=True).values()))
+    assert run_jobs(jobs, runs, results, quiet=True) == {}
+    stored = stored_runs(results, "one", one, "smoke")[2]
+    assert (stored["method"], stored["config"]["method"]["name"]) == ("both", "deep_ensemble")
+    (images,), targets = load_data("digits").test.fetch(torch.arange(500))
+    nets = [Run.open(runs / "one" / "smoke" / f"plain-seed{seed}").model().member(0) for seed in (0, 1)]
+    probs = sum(net(images).softmax(1) for net in nets) / 2
+    assert stored["evaluation"]["nll"] == pytest.approx(-probs[range(500), targets].log().mean().item(), rel=1e-5)
+
+
+def test_first_seeds_of_all_methods_come_before_second_ones(tmp_path):
+    names = [job.cell.name for job in missing_jobs({"one": study()}, "smoke", tmp_path)]
+    assert names == ["mean_field-seed0", "2-tied-seed0", "mean_field-seed1", "2-tied-seed1"]
 
 
 MLP = [956_820, 481_614, 484_008, 486_402]

@@ -8,8 +8,8 @@ import torch
 from scipy import stats
 
 from slimbayes.shifts import CONSTANTS, Shift
-from slimbayes.shifts.base import stretch
-from slimbayes.shifts.draws import Draws
+from slimbayes.shifts._draws import Draws
+from slimbayes.shifts.shift import stretch
 
 MASK = 2**64 - 1
 

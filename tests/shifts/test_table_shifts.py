@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 import torch
 
-from slimbayes.data.columns import Category, Number, spec_of
+from slimbayes.data._columns import Category, Number, spec_of
 from slimbayes.data.dataset import DataSet, Examples, Task
 from slimbayes.data.preparation import Arrays
 from slimbayes.data.registry import load_data

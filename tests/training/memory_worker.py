@@ -9,7 +9,7 @@ import torch
 from training_runs import MLP
 
 from slimbayes.training import fit
-from slimbayes.training.progress import Progress
+from slimbayes.training._progress import Progress
 
 peaks: dict[int, float] = {}
 show = Progress.show

@@ -20,6 +20,7 @@ FITTING = {
     "mlp": (IMAGES, {"hidden": [4]}, torch.zeros(2, 3, 32, 32)),
     "lenet": (IMAGES, {"kernel": 3}, torch.zeros(2, 3, 32, 32)),
     "wide_resnet": (IMAGES, {"depth": 10, "width": 1}, torch.zeros(2, 3, 32, 32)),
+    "cifar_resnet": (IMAGES, {}, torch.zeros(2, 3, 32, 32)),
     "resnet4": (IMAGES, {}, torch.zeros(2, 3, 32, 32)),
     "resnet50": (Task("categorical", 7, (3, 64, 64)), {}, torch.zeros(2, 3, 64, 64)),
     "lstm": (TOKENS, {"hidden": 4, "embedding": 3}, torch.zeros(2, 80, dtype=torch.long)),
@@ -91,6 +92,19 @@ def test_weights_to_start_from(suffix, tmp_path):
         build_network(Net(name="mlp", hidden=[5], weights=path), IMAGES)
     with pytest.raises(FileNotFoundError, match=r"net\.weights"):
         build_network(Net(name="mlp", weights=tmp_path / "none"), IMAGES)
+
+
+def test_weights_among_the_data_are_named_alike_on_every_machine(tmp_path, monkeypatch):
+    monkeypatch.setenv("SLIMBAYES_DATA", str(tmp_path))
+    net = Net(name="mlp", hidden=[4], weights="pretrained:digits")
+    assert net.model_dump(mode="json")["weights"] == "pretrained:digits"
+    with pytest.raises(FileNotFoundError, match=r"pretrained.digits\.safetensors"):
+        build_network(net, IMAGES)
+    (tmp_path / "pretrained").mkdir()
+    stored = build_network(Net(name="mlp", hidden=[4]), IMAGES).state_dict()
+    save_file(stored, tmp_path / "pretrained" / "digits.safetensors")
+    found = build_network(net, IMAGES).state_dict()
+    assert all(torch.equal(found[name], stored[name]) for name in stored)
 
 
 @pytest.mark.parametrize("name", trained_methods())

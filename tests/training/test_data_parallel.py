@@ -156,7 +156,7 @@ def test_one_process_continues_what_two_began(pair, alone, tmp_path):
 
 def test_scores_are_those_of_the_stored_model(pair):
     """Processes have statistics of their own in norm layers; the ones that are stored are the ones that count."""
-    run = Run(pair[0] / "normed")
+    run = Run(pair[0] / "normed", trust="dp_worker:normed")
     data = load_data("digits").limited(None, 100)
     scores = evaluate(run.model("last"), data.validation, data, run.config.evaluation, seed=0)
     assert run.metrics[-1]["validation"] == pytest.approx(scores, rel=1e-5)

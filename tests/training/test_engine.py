@@ -182,7 +182,8 @@ def test_validation_now_and_then(tmp_path):
 
 
 def test_what_the_folder_holds(tmp_path):
-    run = train(tmp_path, log_every=3)
+    how = {"log_every": 3, "evaluation": {"samples": 1}}  # scores of epochs and of the end rest on as many draws
+    run = train(tmp_path, **how)
     assert sorted(path.name for path in tmp_path.iterdir()) == [
         "checkpoints",
         "config.yaml",
@@ -190,7 +191,7 @@ def test_what_the_folder_holds(tmp_path):
         "result.json",
         "run.json",
     ]
-    assert yaml.safe_load((tmp_path / "config.yaml").read_text()) == TrainConfig(**small(log_every=3)).as_json()
+    assert yaml.safe_load((tmp_path / "config.yaml").read_text()) == TrainConfig(**small(**how)).as_json()
     assert Run.open(tmp_path).config == run.config
     assert {"seed", "commit", "versions", "hardware", "time", "parameters", "task", "preparation"} <= run.about.keys()
     assert run.about["seed"] == run.result["seed"] == 0
@@ -269,9 +270,10 @@ def test_a_regression_in_the_targets_own_units(tmp_path):
 def test_lines_without_a_terminal_and_quiet(tmp_path, capsys):
     fit(small(epochs=2), tmp_path / "a")
     lines = capsys.readouterr().err.splitlines()
-    assert len(lines) == 2
-    assert lines[0].startswith("epoch 1/2  NLL ")
-    assert all(word in lines[1] for word in ("KL", "beta", "acc", "/s", "validation: nll"))
+    assert len(lines) == 3
+    assert "parameters; expected memory" in lines[0]
+    assert lines[1].startswith("epoch 1/2  NLL ")
+    assert all(word in lines[2] for word in ("KL", "beta", "acc", "/s", "validation: nll"))
     train(tmp_path / "b", epochs=1)
     assert capsys.readouterr() == ("", "")
 

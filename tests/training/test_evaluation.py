@@ -21,6 +21,15 @@ def scored(model, likelihood, x, y, task, samples=0):
     )
 
 
+def test_scores_of_dropout_rest_on_eight_draws_by_default():
+    torch.manual_seed(0)
+    model, x, y = sb.mc_dropout(nn.Linear(4, 3), 0.5), torch.randn(50, 4), torch.randint(3, (50,))
+    one, eight, default = (
+        scored(model, "categorical", x, y, Task("categorical", 3, (4,)), samples=samples) for samples in (1, 8, None)
+    )
+    assert default == eight != one
+
+
 def test_classes():
     model, x, y = sb.batch_ensemble(nn.Linear(4, 3), 2), torch.randn(50, 4), torch.randint(3, (50,))
     found = scored(model, "categorical", x, y, Task("categorical", 3, (4,)))

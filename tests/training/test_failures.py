@@ -47,7 +47,7 @@ def test_a_loss_that_is_not_finite_stops_with_step_terms_and_last_checkpoint(tmp
     assert "not finite at step 7: loss nan, NLL nan, KL 0.0, beta " in message
     assert f"The last good checkpoint is {tmp_path / 'checkpoints' / 'epoch-00001'} (epoch 1)" in message
     assert "lower learning rate" in message
-    run = Run(tmp_path)
+    run = Run(tmp_path, trust="test_failures:poisoned")
     assert run.checkpoints.index().epoch == 1
     assert all(p.isfinite().all() for p in run.model("last").parameters())
     fit(small(net=own_net(at=7), method="deterministic", epochs=1), tmp_path / "short", quiet=True)
@@ -173,7 +173,7 @@ def test_a_checkpoint_that_cannot_be_written_keeps_the_one_before(tmp_path, monk
 
 def test_metrics_on_a_full_disk(tmp_path):
     """What the disk refuses is one error, not two."""
-    from slimbayes.training.progress import Progress
+    from slimbayes.training._progress import Progress
 
     progress = Progress(tmp_path / "metrics.jsonl", 4, quiet=True)
     progress.file.close()

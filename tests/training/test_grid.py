@@ -17,10 +17,10 @@ import yaml
 
 from slimbayes._files import write_json
 from slimbayes.training import Run, fit
-from slimbayes.training.cells import cells_of
+from slimbayes.training._cells import cells_of
+from slimbayes.training._grid_file import read_grid
+from slimbayes.training._grid_table import GridTable
 from slimbayes.training.grid import is_grid, run_grid
-from slimbayes.training.grid_file import read_grid
-from slimbayes.training.grid_table import GridTable
 
 BASE = {"data": "digits", "net": {"name": "mlp", "hidden": [8]}, "method": "deterministic", "epochs": 2}
 LONG = {"base": {**BASE, "epochs": 90, "batch_size": 16}, "methods": ["deterministic", "batch_ensemble"]}

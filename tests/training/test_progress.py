@@ -3,8 +3,8 @@
 import io
 import json
 
+from slimbayes.training._progress import Progress
 from slimbayes.training.meter import Means
-from slimbayes.training.progress import Progress
 
 MEANS = Means(nll=1.25, kl=345.0, beta=0.5, loss=1.5, accuracy=0.75, examples=100)
 TRAIN = {**MEANS._asdict(), "lr": 0.1, "examples_per_second": 2000.0}

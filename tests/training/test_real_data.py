@@ -21,7 +21,7 @@ SETS = {
     },
 }
 SHORT = {"epochs": 2, "batch_size": 64, "annealing": "none", "optimiser": {"name": "adam", "lr": 3e-3}}
-#: What a few steps must be told so that a law has something in it, and so that chains go downhill.
+#: What a few steps must be told so that a posterior has something in it, and so that chains go downhill.
 OWN = {
     "swag": {"collect": {"start": 0.2, "every": 0.25, "draws": 2}},
     "subspace": {"collect": {"start": 0.2, "every": 0.25, "draws": 2}},

@@ -120,6 +120,12 @@ def test_interrupted_before_the_first_checkpoint(tmp_path, monkeypatch):
     assert without_speed(pieces.metrics) == without_speed(whole.metrics)
 
 
+def test_a_run_of_before_that_stored_one_sample_goes_on(tmp_path):
+    fit(small(epochs=1, evaluation={"samples": 1}), tmp_path, quiet=True)
+    longer = fit(small(epochs=2), tmp_path, resume=True, quiet=True)
+    assert longer.result["epochs"] == 2
+
+
 def test_more_epochs_are_allowed(tmp_path):
     config = small(annealing="none")
     whole = fit(config, tmp_path / "whole", quiet=True)
@@ -255,3 +261,24 @@ def test_opening_a_run_leaves_the_generators_alone(tmp_path):
     before = torch.get_rng_state()
     run.model()
     assert torch.equal(torch.get_rng_state(), before)
+
+
+def test_processor_time_adds_up_over_interruptions(monkeypatch, tmp_path):
+    """The clock says 10 seconds for every epoch, in whatever process."""
+    clock = iter(range(0, 1000, 10))
+    monkeypatch.setattr("slimbayes.training.trainer.time.process_time", lambda: float(next(clock)))
+    run = run_interrupted(monkeypatch, small(), tmp_path / "run", 6, 10)  # in the second epoch, and in the third
+    assert run.result["cpu_seconds"] == 30.0
+
+
+def test_runs_of_before_do_not_know_their_processor_time(monkeypatch, tmp_path):
+    run_until(monkeypatch, small(), tmp_path / "run", 6)
+    whole = Checkpoints.state
+
+    def without(self):
+        state = whole(self)
+        del state["cpu_seconds"]
+        return state
+
+    monkeypatch.setattr(Checkpoints, "state", without)
+    assert fit(small(), tmp_path / "run", resume=True, quiet=True).result["cpu_seconds"] is None

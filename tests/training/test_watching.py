@@ -11,7 +11,7 @@ from reproductions.measurements import look_at
 from reproductions.study import Look
 from slimbayes.data import load_data
 from slimbayes.training import fit
-from slimbayes.training.variational_scores import variational_scores
+from slimbayes.training._variational_scores import variational_scores
 
 CONFIG = {
     "data": {"name": "digits", "train_limit": 400},

@@ -17,7 +17,7 @@ FOLDER = Path(__file__).parent / "native"
 LIBRARY, HASHES = "kernels.so", "kernels.json"
 
 POINTER, INTEGER = ctypes.c_void_p, ctypes.c_long
-#: loc, deviation, signs; members, draws, rows of a draw, positions, channels, planes.
+#: loc, deviation, bits of the signs; members, draws, rows of a draw, positions, channels, planes.
 ROWS = (*[POINTER] * 3, *[INTEGER] * 6)
 #: The arguments of each kernel, as native/rows.inc has them.
 KERNELS: dict[str, tuple[Any, ...]] = {

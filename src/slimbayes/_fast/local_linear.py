@@ -7,7 +7,7 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from slimbayes._fast.guards import autograd_wanted, followed, gradients_by_autograd, has_memory
-from slimbayes.layers.local import bias_log_variance, log_features, plain_local_linear, standard_deviations
+from slimbayes.layers._local import bias_log_variance, log_features, plain_local_linear, standard_deviations
 
 
 def local_linear(

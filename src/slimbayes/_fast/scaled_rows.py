@@ -1,6 +1,6 @@
 """y = x ∘ v + b for groups of rows: one pass over memory forward, one backward, by a compiled kernel.
 
-Autograd needs a product and a sum for each of x, v and b. What that gains is still to be measured (``make bench``).
+Autograd needs a product and a sum for each of x, v and b.
 """
 
 from typing import Any, NamedTuple
@@ -58,7 +58,7 @@ def _layout(
     x: Tensor, parts: tuple[Tensor | None, ...], bias: Tensor | None, channel_dim: int, real: torch.dtype
 ) -> Layout | None:
     """Return how everything lies in memory; None if types, shapes or strides are not what the kernels take."""
-    loc, deviation, signs = parts
+    loc, deviation, bits = parts
     assert loc is not None
     if x.numel() == 0 or (x.numel() > MOST_FOR_ONE_THREAD and torch.get_num_threads() > 1):
         return None
@@ -72,9 +72,9 @@ def _layout(
         return None
     rows, channels = x.shape[0], x.shape[channel_dim]
     draws, share = len(loc), rows // len(loc)
-    if deviation is not None and signs is not None:
-        draws, share = len(deviation), len(signs)
-        if signs.dtype is not torch.int8 or signs.shape[1:] != (channels,) or not signs.is_contiguous():
+    if deviation is not None and bits is not None:
+        draws, share = len(deviation), rows // len(deviation)
+        if bits.dtype is not torch.uint8 or bits.shape != (rows, -(-channels // 8)) or not bits.is_contiguous():
             return None
     if draws * share != rows or draws % len(loc) or (bias is not None and rows % len(bias)):
         return None
@@ -142,9 +142,9 @@ def _lying_as(grad: Tensor, x: Tensor) -> Tensor:
 
 def _plain(x: Tensor, bias: Tensor | None, channel_dim: int, *parts: Tensor | None) -> Tensor:
     """Return the same in operations that autograd knows."""
-    loc, deviation, signs = parts
+    loc, deviation, bits = parts
     assert loc is not None
-    values = loc if deviation is None or signs is None else SignedNoise(loc, deviation, signs).values()
+    values = loc if deviation is None or bits is None else SignedNoise(loc, deviation, bits).values()
 
     def for_rows(table: Tensor) -> Tensor:
         shape = [1] * x.dim()

@@ -7,8 +7,6 @@ import torch
 from torch import Tensor
 from torch.nn.functional import softplus
 
-__all__ = ["PRECISION", "softplus_pair_sum"]
-
 #: Relative to the largest term, by the type of the result.
 PRECISION = {torch.float32: 1e-8, torch.float64: 1e-11}
 
@@ -37,7 +35,7 @@ def softplus_pair_sum(a_and_b: Tensor, m: int) -> tuple[Tensor, Tensor] | None:
 
     Example:
         >>> a, b = torch.linspace(-1, 1, 500).double(), torch.linspace(-2, 1, 400).double()
-        >>> total, slopes = softplus_pair_sum(torch.cat([a, b]), 500)
+        >>> total, gradients = softplus_pair_sum(torch.cat([a, b]), 500)
         >>> torch.isclose(total, softplus(a[:, None] + b).sum(), rtol=1e-10, atol=0)
         tensor(True)
     """

@@ -12,8 +12,6 @@ from slimbayes._fast.guards import autograd_wanted, followed, gradients_by_autog
 from slimbayes._fast.softplus_sum import softplus_pair_sum
 from slimbayes.layers.scale import plain_weighted_sum
 
-__all__ = ["weighted_sum"]
-
 #: Entries of a block of U V^T; a block and its reciprocal stay in the processor's cache.
 BLOCK = 2**17
 

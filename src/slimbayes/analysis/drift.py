@@ -7,7 +7,7 @@ import torch
 from torch import Tensor
 
 from slimbayes._checks import check_count
-from slimbayes.analysis.figures import new_axes
+from slimbayes.analysis._figures import new_axes
 from slimbayes.analysis.matrices import layer_name, posterior_parts
 from slimbayes.layers.gaussian import GaussianWeight
 from slimbayes.layers.rank1 import Factor

@@ -6,7 +6,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from torch import Tensor
 
-from slimbayes.analysis.figures import new_axes
+from slimbayes.analysis._figures import new_axes
 from slimbayes.analysis.matrices import chosen_layer
 from slimbayes.layers.rank1 import Factor
 from slimbayes.model import BayesianModel, unwrapped
@@ -21,7 +21,7 @@ class FactorSummary(NamedTuple):
     """One factor of a rank-1 model; each array is ``(members, channels)``, or ``(members, rank, channels)``.
 
     Attributes:
-        location: Values at the locations of the posteriors: means of normal laws, medians of others.
+        location: Values at the locations of the posteriors: means of normal distributions, medians of others.
         scale: Scales of the posteriors: of log-normal ones those of the logarithm, of points zero.
         low: Values one scale below the location.
         high: Values one scale above it.

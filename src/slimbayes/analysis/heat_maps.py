@@ -7,7 +7,7 @@ import numpy as np
 import torch
 
 from slimbayes._checks import check_count
-from slimbayes.analysis.figures import new_axes
+from slimbayes.analysis._figures import new_axes
 from slimbayes.analysis.low_rank import truncated_svd
 from slimbayes.analysis.matrices import chosen_layer, posterior_matrices
 from slimbayes.model import BayesianModel

@@ -55,7 +55,7 @@ def posterior_matrices(model: BayesianModel) -> dict[str, PosteriorMatrices]:
 
 
 def posterior_parts(model: BayesianModel) -> list[Factor | GaussianWeight]:
-    """Return the factors and the weights with a posterior; not biases, nor laws of another kind."""
+    """Return the factors and the weights with a posterior; not biases, nor distributions of another kind."""
     return [
         part
         for part in unwrapped(model)[-1].stochastic()

@@ -37,8 +37,8 @@ def prior_share(model: BayesianModel) -> dict[str, PriorShare]:
 
     which holds for a normal posterior under a normal prior once it is trained; an element whose share is 1 has learnt
     nothing from the data. A posterior wider than its prior, as there may be before training has converged, counts as
-    1. With log-normal laws the same is true of the logarithm. In a rank-1 model trained with ``member_kl="sum"`` each
-    member sees the data with a weight of 1 / K, and so is the data's precision.
+    1. With log-normal factors the same is true of the logarithm. In a rank-1 model trained with ``member_kl="sum"``
+    each member sees the data with a weight of 1 / K, and so is the data's precision.
 
     Factors of other families have no such split and are left out; if no part of the model has one, an error says so.
 
@@ -70,8 +70,8 @@ def prior_share(model: BayesianModel) -> dict[str, PriorShare]:
 
 def _prior_scale(factor: Factor) -> Tensor | None:
     """Return the scale of the prior if it and the posterior are normal, or both log-normal, else None."""
-    law = type(factor.family)
-    if law not in (Normal, LogNormal) or law is not type(factor.prior.family):
+    family = type(factor.family)
+    if family not in (Normal, LogNormal) or family is not type(factor.prior.family):
         return None
     prior = factor.prior.distribution(factor.loc)
     assert isinstance(prior, (torch.distributions.Normal, torch.distributions.LogNormal))

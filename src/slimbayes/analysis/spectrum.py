@@ -5,7 +5,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from slimbayes.analysis.figures import new_axes
+from slimbayes.analysis._figures import new_axes
 from slimbayes.analysis.matrices import posterior_matrices
 from slimbayes.model import BayesianModel
 

@@ -8,7 +8,7 @@ import torch
 from torch import Tensor
 
 from slimbayes._checks import check_number
-from slimbayes.analysis.figures import new_axes
+from slimbayes.analysis._figures import new_axes
 from slimbayes.families import Family, InverseGamma, LogNormal
 from slimbayes.priors import Prior
 

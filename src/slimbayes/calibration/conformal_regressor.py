@@ -8,8 +8,8 @@ import torch
 from torch import Tensor
 
 from slimbayes._checks import check_choice
-from slimbayes.calibration.calibrator import Calibrator
-from slimbayes.calibration.quantile import checked_level, conformal_quantile
+from slimbayes.calibration._calibrator import Calibrator
+from slimbayes.calibration._quantile import checked_level, conformal_quantile
 from slimbayes.calibration.split import batch_axis, checked_targets
 from slimbayes.prediction import Prediction
 

@@ -2,20 +2,21 @@
 
 import math
 import warnings
+from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 from typing import Self
 
+import torch
 from torch import Tensor
 
 from slimbayes._checks import check_choice, check_number
-from slimbayes.calibration.calibrator import Calibrator
-from slimbayes.calibration.scaling import pooled, scaled
-from slimbayes.calibration.search import minimise
+from slimbayes.calibration._calibrator import Calibrator
 from slimbayes.calibration.split import batch_axis, checked_targets, rows_of
-from slimbayes.likelihoods import Categorical, Gaussian
+from slimbayes.families import SCALE_EPSILON
+from slimbayes.likelihoods import Bernoulli, Categorical, Gaussian
 from slimbayes.prediction import Prediction
 
-__all__ = ["TemperatureScaling"]
+__all__ = ["TemperatureScaling", "minimise", "pooled", "scaled"]
 
 CHUNK = 2**22  # numbers that a step of the search holds copies of
 
@@ -26,7 +27,7 @@ class TemperatureScaling(Calibrator):
 
     T minimises the negative log-likelihood of the mixture on the calibration data, whichever logits it divides:
     draws that were calibrated one by one would be underconfident once averaged (Rahaman and Thiery 2021).
-    A Gaussian prediction is stretched about its mean instead (``scaling.scaled``): T multiplies ``std``.
+    A Gaussian prediction is stretched about its mean instead (``scaled``): T multiplies ``std``.
 
     Args:
         per: For classes: which logits T divides. ``"draw"``: those of each draw, before averaging. The draws stay,
@@ -108,6 +109,11 @@ class TemperatureScaling(Calibrator):
         """Return the prediction whose outputs T acts on."""
         if isinstance(prediction.likelihood, Gaussian):
             return prediction
+        if not isinstance(prediction.likelihood, (Categorical, Bernoulli, type(None))):
+            raise ValueError(
+                f"Expected argument `prediction` to be of classes by their logits, or Gaussian, but its likelihood is "
+                f"{prediction.likelihood.name}, which a temperature does not fit."
+            )
         if self.per == "mixture":
             return pooled(prediction)
         _ = replace(prediction, draws=prediction.outputs[:1]).draw_log_probs  # raises if the outputs are no logits
@@ -134,3 +140,76 @@ def _warn_of_bound(temperature: float, direction: str, examples: int) -> None:
         + ("always right." if direction == "sharper" else "of no use on them."),
         stacklevel=3,
     )
+
+
+def scaled(prediction: Prediction, temperature: float) -> Prediction:
+    r"""Divide each draw's logits by T; stretch a Gaussian mixture by T about its mean.
+
+    Stretched, :math:`p_T(y) = \frac1T\, p(m + (y - m) / T)` with :math:`m` the mixture's mean, which stays; the
+    predictive standard deviation and each of its two parts are T times as large.
+
+    Example:
+        >>> p = Prediction(torch.tensor([[[1.0]], [[3.0]]]), Gaussian(noise=0.5))
+        >>> scaled(p, 2.0).mean, scaled(p, 2.0).std / p.std
+        (tensor([[2.]]), tensor([[2.]]))
+    """
+    reading = prediction.likelihood
+    if not isinstance(reading, Gaussian):
+        return replace(prediction, draws=prediction.outputs / temperature)
+    mean, std = prediction.moments
+    centre = mean.mean(0, keepdim=True)
+    mean, std = centre + temperature * (mean - centre), temperature * std
+    if reading.noise == "predicted" or reading.outputs is not None:
+        return replace(prediction, draws=torch.cat([mean, _rho(std)], -1), likelihood=Gaussian("predicted"))
+    return replace(prediction, draws=mean, likelihood=Gaussian(noise=std.flatten()[0].item()))
+
+
+def _rho(std: Tensor) -> Tensor:
+    softplus = (std - SCALE_EPSILON).clamp_min(torch.finfo(std.dtype).tiny)
+    return softplus + (-torch.expm1(-softplus)).log()
+
+
+def pooled(prediction: Prediction) -> Prediction:
+    """Return one draw whose class probabilities are those of the mixture.
+
+    Example:
+        >>> p = Prediction(torch.randn(4, 5, 3), members=4)
+        >>> torch.allclose(pooled(p).probs, p.probs), len(pooled(p).draws)
+        (True, 1)
+    """
+    log_probs = prediction.class_log_probs
+    if isinstance(prediction.likelihood, Bernoulli):
+        no, yes = log_probs.unbind(-1)
+        logits = (yes - no).reshape(1, *prediction.outputs.shape[1:])
+    else:
+        reading = prediction.likelihood
+        axis = reading.class_axis(prediction.outputs) if isinstance(reading, Categorical) else -1
+        logits = log_probs.unsqueeze(0).movedim(-1, axis)
+    return replace(prediction, draws=logits, members=1)
+
+
+def minimise(f: Callable[[float], float], low: float, high: float, points: int = 25, tolerance: float = 1e-8) -> float:
+    """Return where ``f`` is lowest: the best point of a grid, then golden-section search between its neighbours.
+
+    The grid guards against a second valley, and needs no gradient; on a plateau the lower end is taken.
+
+    Example:
+        >>> round(minimise(lambda x: (x - 0.3) ** 2, -1.0, 1.0), 6)
+        0.3
+    """
+    grid = torch.linspace(low, high, points, dtype=torch.float64).tolist()
+    best = min(range(points), key=[f(x) for x in grid].__getitem__)
+    low, high = grid[max(best - 1, 0)], grid[min(best + 1, points - 1)]
+    golden = (math.sqrt(5) - 1) / 2
+    left, right = high - golden * (high - low), low + golden * (high - low)
+    at_left, at_right = f(left), f(right)
+    while high - low > tolerance:
+        if at_left <= at_right:
+            high, right, at_right = right, left, at_left
+            left = high - golden * (high - low)
+            at_left = f(left)
+        else:
+            low, left, at_left = left, right, at_right
+            right = low + golden * (high - low)
+            at_right = f(right)
+    return (low + high) / 2

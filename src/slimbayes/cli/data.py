@@ -60,7 +60,7 @@ def get_sets(
 
     Example: slimbayes data get mnist cifar10
     """
-    from slimbayes.data.download import get
+    from slimbayes.data._download import get
     from slimbayes.data.sources import SOURCES
 
     with errors_of("data get"):

@@ -19,7 +19,7 @@ def demo(
         str,
         typer.Option(
             help="Methods to compare, separated by commas: plain, mc_dropout, deep_ensemble, batch_ensemble, rank1, "
-            "rank1_cauchy, mean_field, k_tied, swag, subspace, sgmcmc, sgmcmc_factors, laplace (needs laplace-torch); "
+            "rank1_cauchy, mean_field, k_tied, swag, subspace, sgmcmc, sgmcmc_factors, laplace; "
             "all that can run if not given."
         ),
     ] = "",

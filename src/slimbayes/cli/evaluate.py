@@ -9,7 +9,7 @@ import typer
 
 from slimbayes._text_table import aligned
 from slimbayes.cli.errors import errors_of
-from slimbayes.cli.output import numbers, progress_bar
+from slimbayes.cli.output import Trust, numbers, progress_bar
 from slimbayes.cli.predict import Which
 
 if TYPE_CHECKING:
@@ -24,7 +24,12 @@ def evaluate(
         list[Path],
         typer.Argument(metavar="RUN...", help="Folders of runs, of grids, or of saved models.", show_default=False),
     ],
-    samples: Annotated[str, typer.Option(help="Draws of each member, separated by commas, such as 1,4,25.")] = "1",
+    samples: Annotated[
+        str,
+        typer.Option(
+            help="Draws of each member: numbers separated by commas, such as 1,4,25, or auto for 8 draws in all."
+        ),
+    ] = "auto",
     corruptions: Annotated[
         str,
         typer.Option(
@@ -58,6 +63,7 @@ def evaluate(
     batch_size: Annotated[
         int | None, typer.Option(min=1, help="Examples at once; by default as many as a bounded memory allows.")
     ] = None,
+    trust: Trust = None,
     fresh: Annotated[bool, typer.Option("--fresh", help="Begin anew, whatever is stored.")] = False,
     as_json: Annotated[bool, typer.Option("--json", help="Print the evaluations as JSON.")] = False,
 ) -> None:
@@ -71,7 +77,9 @@ def evaluate(
     Images meet the 15 common corruptions at 5 severities: the official files
     (CIFAR-10-C, CIFAR-100-C, ImageNet-C) if the data folder has them, else our
     own. Tables and sequences meet missing values, noise and gaps. All scores
-    are of the mixture over all members and draws.
+    are of the mixture over all members and draws. By default there are as
+    many draws of each member as make 8 in all, and one where all would be
+    the same, as with an ensemble.
 
     A few examples:
 
@@ -92,7 +100,7 @@ def evaluate(
         from slimbayes.training.parsing import parse_config, read_yaml
 
         settings = Settings(
-            samples=numbers("--samples", samples),
+            samples=None if samples == "auto" else numbers("--samples", samples),
             corruptions=_names(corruptions, ("auto", "own", "official", "none")),
             extra=extra,
             severities=numbers("--severities", severities),
@@ -104,7 +112,7 @@ def evaluate(
         )
         saved = None if config is None else parse_config(read_yaml(config))
         subjects = [
-            load_subject(folder, config=saved, which=which.value, title=title, data_folder=data_dir)
+            load_subject(folder, config=saved, which=which.value, title=title, data_folder=data_dir, trust=trust or ())
             for folder in find_runs(runs)
         ]
         try:
@@ -144,8 +152,9 @@ def _table(found: "list[Evaluation]") -> str:
     from slimbayes.report.comparison import COLUMNS, score
 
     columns = [column for column in COLUMNS if any(score(one, column.key) is not None for one in found)]
-    rows = [["run", "title", *(column.title for column in columns)]]
+    rows = [["run", "title", "draws", *(column.title for column in columns)]]
     for one in found:
         values = [score(one, column.key) for column in columns]
-        rows.append([one.content["name"], one.title, *("" if value is None else f"{value:.4g}" for value in values)])
+        first = [one.content["name"], one.title, str(one.draws)]
+        rows.append([*first, *("" if value is None else f"{value:.4g}" for value in values)])
     return aligned(rows)

@@ -4,10 +4,23 @@ import os
 import sys
 from collections.abc import Callable
 from pathlib import Path
+from typing import Annotated
 
+import typer
 from tqdm import tqdm
 
-__all__ = ["check_out", "numbers", "progress_bar"]
+__all__ = ["Trust", "check_out", "numbers", "of_draws", "progress_bar"]
+
+#: The option of commands that open runs.
+Trust = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--trust",
+        metavar="MODULE[:NAME]",
+        help="Code of your own that the run may call for its network; can be given several times.",
+        show_default=False,
+    ),
+]
 
 
 def check_out(out: Path, example: str) -> None:
@@ -31,6 +44,11 @@ def progress_bar(doing: str, unit: str) -> Callable[[int, int], None]:
             bar.close()
 
     return report
+
+
+def of_draws(draws: int) -> str:
+    """Return how many draws something is of, in words."""
+    return f"{draws} draw{'s' * (draws > 1)}"
 
 
 def numbers(option: str, text: str) -> tuple[int, ...]:

@@ -11,9 +11,9 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from slimbayes._checks import check_choice
-from slimbayes._files import replacing
+from slimbayes._files import csv_cell, replacing
 from slimbayes.cli.errors import errors_of
-from slimbayes.cli.output import check_out, progress_bar
+from slimbayes.cli.output import Trust, check_out, of_draws, progress_bar
 
 if TYPE_CHECKING:
     from slimbayes.training.predicting import Columns
@@ -38,7 +38,12 @@ def predict(
     out: Annotated[
         Path | None, typer.Option(help="File to write: .csv, .parquet, .json or .npz; by default CSV is printed.")
     ] = None,
-    samples: Annotated[int, typer.Option(min=0, help="Draws of each member; 0 for its mean weights.")] = 10,
+    samples: Annotated[
+        int | None,
+        typer.Option(
+            min=0, help="Draws of each member, 0 for its mean weights; by default 8 draws in all.", show_default=False
+        ),
+    ] = None,
     which: Annotated[
         Which, typer.Option(help="Checkpoint to use; the best has the lowest validation NLL.")
     ] = Which.best,
@@ -47,6 +52,7 @@ def predict(
     batch_size: Annotated[
         int | None, typer.Option(min=1, help="Examples at once; by default as many as a bounded memory allows.")
     ] = None,
+    trust: Trust = None,
     as_json: Annotated[bool, typer.Option("--json", help="Print JSON, an object for each example.")] = False,
 ) -> None:
     """Predict for new inputs with a trained model, and say how sure it is.
@@ -62,6 +68,9 @@ def predict(
     For a regression there are mean, std, aleatoric_std (noise in the data),
     epistemic_std (what the model does not know), low and high, all in the
     target's own units.
+
+    In CSV, a name or class that begins as a formula does (= + - @) gets a '
+    before it, so that no spreadsheet runs it.
 
     A few examples:
 
@@ -80,7 +89,8 @@ def predict(
         from slimbayes.training.predicting import predict_file
         from slimbayes.training.run import Run
 
-        opened = Run.open(run)
+        opened = Run.open(run, trust or ())
+        draws: list[int] = []
         columns = predict_file(
             opened,
             inputs,
@@ -90,6 +100,7 @@ def predict(
             which=which.value,
             level=level,
             progress=progress_bar("predicting", "example"),
+            drawn=draws.append,
         )
         if out is not None:
             _write(out, columns)
@@ -98,14 +109,14 @@ def predict(
     if opened.result is None:
         typer.secho(f"slimbayes predict: the run in {run} is not finished.", fg="yellow", err=True)
     if out is not None:
-        typer.echo(f"Predictions of {len(columns['name'])} examples: {out}", err=True)
+        typer.echo(f"Predictions of {len(columns['name'])} examples, each of {of_draws(draws[0])}: {out}", err=True)
 
 
 def _write(path: Path, columns: "Columns") -> None:
     """Write the columns in the format of the file's name, whole or not at all."""
     with replacing(path) as (temporary,), temporary.open("wb") as file:
         if path.suffix == ".parquet":
-            from slimbayes.data.table_file import pyarrow
+            from slimbayes.data._table_file import pyarrow
 
             pa = pyarrow()
             pa.parquet.write_table(pa.table(columns), file)
@@ -120,14 +131,14 @@ def _write(path: Path, columns: "Columns") -> None:
 def _as_csv(columns: "Columns") -> str:
     text = io.StringIO()
     writer = csv.writer(text, lineterminator="\n")
-    writer.writerow(columns)
+    writer.writerow(map(csv_cell, columns))
     writer.writerows(zip(*(_texts(values) for values in columns.values()), strict=True))
     return text.getvalue()
 
 
 def _texts(values: Any) -> list[Any]:
     # More digits than single precision holds, even of a small deviation from a large mean.
-    return [f"{value:.12g}" for value in values] if values.dtype.kind == "f" else values.tolist()
+    return [f"{value:.12g}" for value in values] if values.dtype.kind == "f" else [*map(csv_cell, values.tolist())]
 
 
 def _as_json(columns: "Columns") -> str:

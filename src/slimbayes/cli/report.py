@@ -7,7 +7,7 @@ import typer
 
 from slimbayes._checks import check_choice
 from slimbayes.cli.errors import errors_of
-from slimbayes.cli.output import check_out, progress_bar
+from slimbayes.cli.output import Trust, check_out, progress_bar
 
 __all__ = ["report"]
 
@@ -32,8 +32,9 @@ def report(
         str | None, typer.Option(help="Which example of --input: its number from 0, or its name; the first by default.")
     ] = None,
     samples: Annotated[
-        int | None, typer.Option(min=0, help="Draws of each member, for --input; 10 by default.")
+        int | None, typer.Option(min=0, help="Draws of each member, for --input; by default 8 in all.")
     ] = None,
+    trust: Trust = None,
 ) -> None:
     """Write one page that shows how good one run is, or compares many.
 
@@ -63,9 +64,10 @@ def report(
         check_out(out, "report.html")
         if inputs is not None:
             _refuse("with --input, as they belong to reports of evaluations", figures=figures, title=title)
-            _one_prediction(runs, inputs, out, "0" if row is None else row, 10 if samples is None else samples)
+            _one_prediction(runs, inputs, out, "0" if row is None else row, samples, trust)
             return
         _refuse("without --input, as they belong to the page of one prediction", row=row, samples=samples)
+        _refuse("without --input, as a report calls no network", trust=trust or None)
         from slimbayes.evaluation.record import find_evaluations
         from slimbayes.report import write_report
 
@@ -88,12 +90,14 @@ def _refuse(when: str, **options: object) -> None:
         raise ValueError(f"Expected no {every} {when}, but got {' and '.join(given)}. Leave them out.")
 
 
-def _one_prediction(runs: list[Path], inputs: Path, out: Path, row: str, samples: int) -> None:
+def _one_prediction(
+    runs: list[Path], inputs: Path, out: Path, row: str, samples: int | None, trust: list[str] | None
+) -> None:
     if len(runs) != 1:
         raise ValueError(f"Expected one RUN with --input, but got {len(runs)}. Make a page for each.")
     from slimbayes.report.prediction_page import write_prediction_page
     from slimbayes.training.run import Run
 
     bar = progress_bar("looking at training data", "example")
-    write_prediction_page(Run.open(runs[0]), inputs, out, row=row, samples=samples, progress=bar)
+    write_prediction_page(Run.open(runs[0], trust or ()), inputs, out, row=row, samples=samples, progress=bar)
     typer.echo(f"Page of one prediction: {out}")

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from slimbayes.cli.errors import errors_of
-from slimbayes.cli.output import progress_bar
+from slimbayes.cli.output import of_draws, progress_bar
 
 if TYPE_CHECKING:
     from slimbayes.training.config import TrainConfig
@@ -39,6 +39,9 @@ def train(
     workers: Annotated[
         int | None, typer.Option(min=1, help="Runs of a grid side by side, one thread each; all cores if not given.")
     ] = None,
+    ignore_memory: Annotated[
+        bool, typer.Option("--ignore-memory", help="Begin though more memory is expected to be needed than is free.")
+    ] = False,
     as_json: Annotated[bool, typer.Option("--json", help="Print the result as JSON.")] = False,
     quiet: Annotated[bool, typer.Option("--quiet", "-q", help="Show no progress.")] = False,
 ) -> None:
@@ -66,6 +69,8 @@ def train(
     with errors_of("train"):
         from slimbayes.training.parsing import read_yaml, with_overrides
 
+        if ignore_memory:
+            os.environ["SLIMBAYES_IGNORE_MEMORY"] = "1"  # for the processes of a grid as well
         content = read_yaml(config)
         if data_dir is not None:
             overrides = [*(overrides or ()), f"data.folder={json.dumps(str(data_dir))}"]
@@ -113,9 +118,11 @@ def show_result(run: "Run", as_json: bool) -> None:
     if as_json:
         print(json.dumps({"folder": str(run.folder), **result}, indent=2))
         return
+    # Runs of before do not say how many draws their scores are of.
+    of = f" ({of_draws(result['draws'])})" if "draws" in result else ""
     for part in ("validation", "test"):
         if result.get(part):
-            print(f"{part}: " + ", ".join(f"{name} {value:.4f}" for name, value in result[part].items()))
+            print(f"{part}: " + ", ".join(f"{name} {value:.4f}" for name, value in result[part].items()) + of)
     print(f"{run.folder}: best {result['best']}, {result['parameters']:,} parameters, {result['seconds']:.0f} s")
 
 
@@ -129,9 +136,9 @@ def _grid(
     as_json: bool,
     quiet: bool,
 ) -> None:
-    from slimbayes.training.cells import cells_of
+    from slimbayes.training._cells import cells_of
+    from slimbayes.training._grid_file import read_grid
     from slimbayes.training.grid import run_grid
-    from slimbayes.training.grid_file import read_grid
     from slimbayes.training.parsing import as_yaml
 
     if print_config:

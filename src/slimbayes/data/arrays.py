@@ -11,12 +11,11 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from slimbayes._checks import check_choice
-from slimbayes.data.dataset import DataSet, Examples, Task
+from slimbayes.data._numpy_files import as_tensor, load_numpy
+from slimbayes.data._standardise import mean_and_std
+from slimbayes.data.dataset import TASKS, DataSet, Examples, Task
 from slimbayes.data.folders import find_file
-from slimbayes.data.numpy_files import as_tensor, load_numpy
 from slimbayes.data.splits import split_examples, split_rows
-from slimbayes.data.standardise import mean_and_std
-from slimbayes.likelihoods import LIKELIHOODS
 
 __all__ = ["load_arrays"]
 
@@ -37,8 +36,8 @@ def load_arrays(
         path: The file. ``x_train`` and ``y_train`` are needed; ``x_validation``, ``y_validation``, ``x_test`` and
             ``y_test`` may follow. A network of several inputs takes ``x_train0``, ``x_train1`` and so on.
         task: ``"categorical"``: targets are class numbers from 0. ``"bernoulli"``: 0 or 1, ``(n,)`` or
-            ``(n, labels)``. ``"gaussian"``: real, ``(n,)`` or ``(n, outputs)``. None: categorical for whole numbers
-            and booleans, otherwise gaussian.
+            ``(n, labels)``. ``"gaussian"``: real, ``(n,)`` or ``(n, outputs)``. ``"poisson"``: counts, likewise. None:
+            categorical for whole numbers and booleans, otherwise gaussian.
         validation: If the file has no ``y_validation``: the count, or fraction, of the training rows to choose on.
         seed: Of choosing those.
 
@@ -123,12 +122,16 @@ def _task(file: Path, likelihood: str | None, parts: list[Examples]) -> Task:
     targets, first = parts[0].targets, parts[0].inputs[0]
     if likelihood is None:
         likelihood = "gaussian" if targets.is_floating_point() else "categorical"
-    check_choice("task", likelihood, LIKELIHOODS)
+    check_choice("task", likelihood, TASKS)
     tokens = not first.is_floating_point()
     vocabulary = int(max(part.inputs[0].max() for part in parts)) + 1 if tokens else None
     outputs, mean, std = int(np.prod(targets.shape[1:])), 0.0, 1.0
     if likelihood == "gaussian":
         mean, std = (float(one) for one in mean_and_std(targets.numpy().reshape(-1)))
+    elif likelihood == "poisson":
+        wrong = targets[~((targets >= 0) & (targets == targets.round()))]
+        if len(wrong):
+            raise ValueError(f"{file}: targets of a poisson task should be counts, but got {wrong[0].item():g}.")
     else:
         highest = _highest_class(file, likelihood, (part.targets for part in parts))
         outputs = highest + 1 if likelihood == "categorical" else outputs

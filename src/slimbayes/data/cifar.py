@@ -3,23 +3,30 @@
 import tarfile
 import zlib
 from collections.abc import Mapping
+from dataclasses import replace
 from pathlib import Path
 from typing import NamedTuple
 
 import numpy as np
 import torch
 
+from slimbayes._checks import check_choice
 from slimbayes.data.augmentation import PadCropFlip
 from slimbayes.data.dataset import DataSet, Examples
 from slimbayes.data.images import image_set, named_preparation
 from slimbayes.data.sources import missing
+from slimbayes.data.splits import split_rows
 
 __all__ = ["load_cifar10", "load_cifar100"]
 
 _SHAPE = (3, 32, 32)
 _PIXELS = 3 * 32 * 32
 _MEAN = (0.4914, 0.4822, 0.4465)
-_NORMALISATIONS = {"standard": (_MEAN, (0.2470, 0.2435, 0.2616)), "paper": (_MEAN, (0.2023, 0.1994, 0.2010))}
+_NORMALISATIONS = {
+    "standard": (_MEAN, (0.2470, 0.2435, 0.2616)),
+    "paper": (_MEAN, (0.2023, 0.1994, 0.2010)),
+    "imagenet": ((0.485, 0.456, 0.406), (0.229, 0.224, 0.225)),
+}
 _MEAN_100 = (0.5071, 0.4865, 0.4409)
 _NORMALISATIONS_100 = {**_NORMALISATIONS, "standard": (_MEAN_100, (0.2673, 0.2564, 0.2762))}
 
@@ -67,17 +74,26 @@ _CIFAR100 = _Layout(
 
 
 def load_cifar10(
-    folder: Path, *, validation: int | float = 5_000, augment: bool = True, pad: int = 4, normalise: str = "standard"
+    folder: Path,
+    *,
+    validation: int | float = 5_000,
+    validation_from: str = "train",
+    augment: bool = True,
+    pad: int = 4,
+    normalise: str = "standard",
 ) -> DataSet:
     """Load CIFAR-10.
 
     Args:
         folder: Holds ``cifar-10-batches-bin``, its files, or ``cifar-10-binary.tar.gz``.
         validation: How many of the last training images validate, or which part of them; 0 trains on all.
+        validation_from: ``"test"`` trains on all, validates on the first test images, so many, and tests on the others:
+            for weights that have seen every training image.
         augment: Whether training batches are padded, cropped and flipped at random.
         pad: Pixels on each side. 4 is the custom; the code of the rank-1 paper has 2.
         normalise: ``"standard"`` (each channel to mean 0 and variance 1), ``"paper"`` (the smaller standard deviations
-            that the code of the rank-1 paper had), ``"symmetric"`` (-1 to 1), or ``"unit"`` (0 to 1).
+            that the code of the rank-1 paper had), ``"imagenet"`` (ImageNet's, as many public weights want it),
+            ``"symmetric"`` (-1 to 1), or ``"unit"`` (0 to 1).
 
     Shape:
         - Raw inputs: ``(n, 3, 32, 32)``, uint8. Targets: ``(n,)``, int64.
@@ -92,11 +108,17 @@ def load_cifar10(
             ...
         slimbayes.data.folders.MissingData: Found no data_batch_1.bin, ...
     """
-    return _load(_CIFAR10, folder, validation, augment, pad, normalise, _NORMALISATIONS)
+    return _load(_CIFAR10, folder, validation, validation_from, augment, pad, normalise, _NORMALISATIONS)
 
 
 def load_cifar100(
-    folder: Path, *, validation: int | float = 5_000, augment: bool = True, pad: int = 4, normalise: str = "standard"
+    folder: Path,
+    *,
+    validation: int | float = 5_000,
+    validation_from: str = "train",
+    augment: bool = True,
+    pad: int = 4,
+    normalise: str = "standard",
 ) -> DataSet:
     """Load CIFAR-100 with its 100 fine classes.
 
@@ -105,28 +127,33 @@ def load_cifar100(
     Args:
         folder: Holds ``cifar-100-binary``, its files, or ``cifar-100-binary.tar.gz``.
         validation: How many of the last training images validate, or which part of them; 0 trains on all.
+        validation_from: ``"test"`` trains on all, validates on the first test images, so many, and tests on the others:
+            for weights that have seen every training image.
         augment: Whether training batches are padded, cropped and flipped at random.
         pad: Pixels on each side. 4 is the custom; the code of the rank-1 paper has 2.
         normalise: ``"standard"`` (each channel to mean 0 and variance 1), ``"paper"`` (CIFAR-10's means and
-            smaller standard deviations, as the rank-1 code had), ``"symmetric"`` (-1 to 1) or ``"unit"`` (0 to 1).
+            smaller standard deviations, as the rank-1 code had), ``"imagenet"``, ``"symmetric"`` (-1 to 1) or
+            ``"unit"`` (0 to 1).
 
     Example:
         >>> data = load_cifar100(Path("data"), validation=10_000)  # doctest: +SKIP
         >>> len(data.train), data.task.classes[:2]  # doctest: +SKIP
         (40000, ('apple', 'aquarium_fish'))
     """
-    return _load(_CIFAR100, folder, validation, augment, pad, normalise, _NORMALISATIONS_100)
+    return _load(_CIFAR100, folder, validation, validation_from, augment, pad, normalise, _NORMALISATIONS_100)
 
 
 def _load(
     layout: _Layout,
     folder: Path,
     validation: int | float,
+    validation_from: str,
     augment: bool,
     pad: int,
     normalise: str,
     known: Mapping[str, tuple[tuple[float, ...], tuple[float, ...]]],
 ) -> DataSet:
+    check_choice("validation_from", validation_from, ("train", "test"))
     preparation = named_preparation(normalise, _SHAPE, known)
     augmentation = PadCropFlip(pad) if augment else None
     place, contents = _read(layout, folder)
@@ -136,7 +163,13 @@ def _load(
             f"{place / layout.class_names} should name {layout.classes} classes, but names {len(classes)}."
         )
     train, test = (_examples(layout, place, contents, files) for files in (layout.train, layout.test))
-    return image_set(layout.name, train, test, classes, validation, preparation, augmentation)
+    if validation_from == "train":
+        return image_set(layout.name, train, test, classes, validation, preparation, augmentation)
+    whole = image_set(layout.name, train, test, classes, 0, preparation, augmentation)
+    count = len(split_rows(len(test), validation, seed=None).validation)
+    (images,), targets = test.inputs, test.targets
+    first = Examples((images[:count],), targets[:count]) if count else None
+    return replace(whole, validation=first, test=Examples((images[count:],), targets[count:]))
 
 
 def _examples(layout: _Layout, place: Path, contents: Mapping[str, bytes], files: Mapping[str, int]) -> Examples:

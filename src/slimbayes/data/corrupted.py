@@ -9,9 +9,9 @@ import torch
 from numpy.typing import NDArray
 
 from slimbayes._checks import check_choice, check_count
+from slimbayes.data._image_files import ImageFiles
 from slimbayes.data.dataset import Examples
 from slimbayes.data.folders import MissingData
-from slimbayes.data.image_files import ImageFiles
 from slimbayes.data.image_folder import class_folders, labelled_files
 from slimbayes.data.sources import missing
 

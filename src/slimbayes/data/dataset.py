@@ -74,12 +74,16 @@ class Rows:
         return self.source.fetch(self.rows[rows])
 
 
+#: What data can ask for, by the likelihood: classes, yes or no, real values, counts.
+TASKS = ("categorical", "bernoulli", "gaussian", "poisson")
+
+
 @dataclass(frozen=True)
 class Task:
     """What is to be predicted from what.
 
     Attributes:
-        likelihood: ``"categorical"``, ``"bernoulli"`` or ``"gaussian"``.
+        likelihood: One of ``TASKS``.
         outputs: Numbers that the network must return for an example: the classes, or 1.
         input_shape: Shape of one example of the network's first input, after preparation.
         classes: Names of the classes, if they have names.

@@ -9,9 +9,9 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
+from slimbayes.data._standardise import mean_and_std
 from slimbayes.data.dataset import Batch
 from slimbayes.data.preparation import Preparation
-from slimbayes.data.standardise import mean_and_std
 
 __all__ = ["EventExamples", "EventPreparation", "Records", "Scaling"]
 

@@ -1,21 +1,25 @@
 """Folders of images, one for each class; ImageNet is one."""
 
+import warnings
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 
 import torch
 
+from slimbayes.data._image_files import ImageFiles, find_images, height_and_width, image_size
 from slimbayes.data.augmentation import ResizedCropFlip
 from slimbayes.data.dataset import DataSet, Rows, Task
 from slimbayes.data.folders import MissingData
-from slimbayes.data.image_files import ImageFiles, find_images, height_and_width
 from slimbayes.data.images import named_preparation
 from slimbayes.data.sources import missing
 from slimbayes.data.splits import split_rows
 
 __all__ = ["class_folders", "labelled_files", "load_image_folder", "load_imagenet"]
 
+#: Images whose sizes are looked at, evenly spread over all.
+LOOKED_AT = 2000
 _NORMALISATIONS = {"imagenet": ((0.485, 0.456, 0.406), (0.229, 0.224, 0.225))}
 _IMAGENET_PLACES = ("imagenet", "ImageNet", "ILSVRC2012", "imagenet/ILSVRC/Data/CLS-LOC", "ILSVRC/Data/CLS-LOC", ".")
 
@@ -24,14 +28,14 @@ def load_image_folder(
     folder: Path,
     *,
     path: str,
-    size: int | Sequence[int] = 224,
+    size: int | Sequence[int] | None = None,
     channels: int = 3,
     validation: int | float = 0.1,
     test: int | float = 0.1,
     seed: int = 0,
     augment: bool = True,
     least_area: float = 0.08,
-    zoom: float = 8 / 7,
+    zoom: float | None = None,
     normalise: str | None = None,
 ) -> DataSet:
     """Load images from one folder for each class: ``CLASS/*.jpg``, or ``train/CLASS/*.jpg``, ``val/...``, ``test/...``.
@@ -42,14 +46,16 @@ def load_image_folder(
     Args:
         folder: Where a relative path may start, besides the working folder.
         path: The folder of the images.
-        size: Height and width for the network, or one number for both.
+        size: Height and width for the network, or one number for both. None: the images' own, or the most common one
+            if they differ, which a warning states.
         channels: 3 for colour, 1 for grey.
         validation: How many images to choose on, or which part of them, if they have no folder; 0 for none.
         test: How many to test on, alike.
         seed: Of the split.
         augment: Whether training batches are cropped, resized and flipped at random.
         least_area: Of those random crops, as a part of the image.
-        zoom: Images are resized to cover ``zoom`` times the size; evaluation crops the centre.
+        zoom: Images are resized to cover ``zoom`` times the size; evaluation crops the centre. None: 1 for the images'
+            own size, 8/7 for a size that is given.
         normalise: ``"imagenet"`` (the default for colour), ``"symmetric"`` (-1 to 1; for grey), or ``"unit"`` (0 to 1).
 
     Shape:
@@ -78,11 +84,12 @@ def load_image_folder(
         places = {"train": ["train"], "validation": ["val", "valid", "validation"], "test": ["test"]}
         found = {part: [root / name for name in names if (root / name).is_dir()] for part, names in places.items()}
         folders, test = {part: some[0] for part, some in found.items() if some}, 0
+    height, width = _own_size(folders["train"]) if size is None else height_and_width(size)
     return _load(
         "image_folder",
         folders,
-        (channels, *height_and_width(size)),
-        zoom,
+        (channels, height, width),
+        (1.0 if size is None else 8 / 7) if zoom is None else zoom,
         validation,
         test,
         seed,
@@ -176,6 +183,23 @@ def class_folders(folder: Path) -> list[str]:
     if not folder.is_dir():
         return []
     return sorted(entry.name for entry in folder.iterdir() if entry.is_dir() and not entry.name.startswith("."))
+
+
+def _own_size(folder: Path) -> tuple[int, int]:
+    """Return the most common height and width of the images in a folder's class folders, and warn if they differ."""
+    names = [f"{name}/{file}" for name in class_folders(folder) for file in find_images(folder / name)]
+    if not names:
+        raise ValueError(f"Found no images in {folder}, which should hold a folder of them for each class.")
+    chosen = names[:: -(-len(names) // LOOKED_AT)]
+    counts = Counter(image_size(folder / name) for name in chosen)
+    (size, count), *others = counts.most_common()
+    if others:
+        warnings.warn(
+            f"The images in {folder} have {len(counts)} sizes. All are brought to the most common one, height "
+            f"{size[0]} and width {size[1]}, which {count} of {len(chosen)} have; the option `size` chooses another.",
+            stacklevel=3,
+        )
+    return size
 
 
 def _load(

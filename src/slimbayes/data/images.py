@@ -8,8 +8,8 @@ import torch
 from torch import Tensor
 
 from slimbayes._checks import check_choice, check_number
+from slimbayes.data._image_files import SUFFIXES, decode_image, find_images, height_and_width
 from slimbayes.data.dataset import Augmentation, DataSet, Examples, Task
-from slimbayes.data.image_files import SUFFIXES, decode_image, find_images, height_and_width
 from slimbayes.data.preparation import Preparation, Raw, read_arrays, register_preparation
 from slimbayes.data.splits import split_rows
 
@@ -27,7 +27,8 @@ class Images(Preparation):
         zoom: How image files are brought to the size: resized to cover ``zoom`` times it, then cropped at the centre.
 
     Shape:
-        - Raw: ``(batch, channels, height, width)``, uint8. Result: the same, float32.
+        - Raw: ``(batch, channels, height, width)``, uint8, or larger by ``zoom``, of which the centre counts. Result:
+          the same, float32.
 
     Example:
         >>> Images(mean=[0.5], std=[0.25], size=[1, 1])(torch.tensor([[[[255]]]], dtype=torch.uint8))
@@ -54,6 +55,11 @@ class Images(Preparation):
         (images,) = raw
         if images.dim() != 4 or images.shape[1] != len(self.mean):
             raise ValueError(f"Expected images of {len(self.mean)} channels, but got shape {tuple(images.shape)}.")
+        height, width = self.size
+        if images.shape[2:] == (round(height * self.zoom), round(width * self.zoom)) != (height, width):
+            # Training images before their random crops: the centre is what an evaluation shows of them.
+            top, left = (images.shape[2] - height) // 2, (images.shape[3] - width) // 2
+            images = images[:, :, top : top + height, left : left + width]
         # Memory-mapped images have their channels last: a network's speed and rounding must not depend on that.
         floats = images.to(torch.float32, copy=True, memory_format=torch.contiguous_format)
         return (floats.sub_(self._mean.to(images.device)).div_(self._std.to(images.device)),)

@@ -28,7 +28,7 @@ def load_imdb(folder: Path, *, vocabulary: int = 20_000, length: int = 80, valid
     Args:
         folder: Holds ``imdb/aclImdb_v1.tar.gz``, or it without the sub-folder, or either unpacked to ``aclImdb``.
         vocabulary: Number of different tokens; rarer words become one token.
-        length: Tokens of a review: the last ones, with padding in front of shorter reviews.
+        length: Tokens of a review: the last ones, with padding before shorter reviews.
         validation: The last training reviews, by number or fraction, are set aside; 0 for none.
 
     Raises:

@@ -10,10 +10,10 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from slimbayes._checks import check_choice, check_count, check_number
+from slimbayes.data._mimic_events import TABLES, Cohort, Events, read_cohort, read_events
+from slimbayes.data._mimic_tables import find_table
 from slimbayes.data.dataset import DataSet, Rows, Task
 from slimbayes.data.events import EventExamples, EventPreparation, Records
-from slimbayes.data.mimic_events import TABLES, Cohort, Events, read_cohort, read_events
-from slimbayes.data.mimic_tables import find_table
 from slimbayes.data.preparation import Raw, register_preparation
 from slimbayes.data.splits import split_rows
 

@@ -9,9 +9,9 @@ import torch
 from torch import Tensor
 
 from slimbayes._checks import check_choice
+from slimbayes.data._physionet_records import CONTEXT, VARIABLES, find_set, read_outcomes, read_records
 from slimbayes.data.dataset import DataSet, Examples, ExampleSource, Rows, Task
 from slimbayes.data.events import EventExamples, EventPreparation, Records, Scaling
-from slimbayes.data.physionet_records import CONTEXT, VARIABLES, find_set, read_outcomes, read_records
 from slimbayes.data.preparation import Preparation, Raw, register_preparation
 from slimbayes.data.sources import missing
 from slimbayes.data.splits import Split, split_rows

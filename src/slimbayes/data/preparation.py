@@ -9,7 +9,7 @@ from typing import Any, ClassVar, NamedTuple
 from torch import Tensor
 
 from slimbayes._checks import check_choice
-from slimbayes.data.numpy_files import as_tensor, load_numpy
+from slimbayes.data._numpy_files import as_tensor, load_numpy
 
 __all__ = ["Arrays", "Preparation", "Raw", "get_preparation", "register_preparation"]
 
@@ -52,7 +52,7 @@ _MODULES = {
     "mimic3": "mimic",
     "physionet_events": "physionet",
     "physionet_hourly": "physionet",
-    "standardised": "standardise",
+    "standardised": "_standardise",
     "table": "table",
     "text": "text",
 }

@@ -29,13 +29,13 @@ class Entry(NamedTuple):
 
 #: By name; modules are imported when a set is asked for.
 SETS: dict[str, Entry] = {
-    "digits": Entry("bundled:load_digits_set", "8x8 handwritten digits, inside scikit-learn: no files needed"),
-    "iris": Entry("bundled:load_iris", "iris flowers, inside scikit-learn"),
-    "wine": Entry("bundled:load_wine", "wines, inside scikit-learn"),
-    "breast_cancer": Entry("bundled:load_breast_cancer", "breast cancer (Wisconsin), inside scikit-learn"),
-    "diabetes": Entry("bundled:load_diabetes", "diabetes progression, a regression, inside scikit-learn"),
-    "mnist": Entry("mnist_set:load_mnist_set", "MNIST, 28x28 digits"),
-    "fashion_mnist": Entry("mnist_set:load_fashion_mnist_set", "Fashion-MNIST, 28x28 clothes"),
+    "digits": Entry("_bundled:load_digits_set", "8x8 handwritten digits, inside scikit-learn: no files needed"),
+    "iris": Entry("_bundled:load_iris", "iris flowers, inside scikit-learn"),
+    "wine": Entry("_bundled:load_wine", "wines, inside scikit-learn"),
+    "breast_cancer": Entry("_bundled:load_breast_cancer", "breast cancer (Wisconsin), inside scikit-learn"),
+    "diabetes": Entry("_bundled:load_diabetes", "diabetes progression, a regression, inside scikit-learn"),
+    "mnist": Entry("_mnist_set:load_mnist_set", "MNIST, 28x28 digits"),
+    "fashion_mnist": Entry("_mnist_set:load_fashion_mnist_set", "Fashion-MNIST, 28x28 clothes"),
     "cifar10": Entry("cifar:load_cifar10", "CIFAR-10, 32x32 colour images of 10 classes (binary version)"),
     "cifar100": Entry("cifar:load_cifar100", "CIFAR-100, 32x32 colour images of 100 classes (binary version)"),
     "imagenet": Entry("image_folder:load_imagenet", "ImageNet (ILSVRC 2012), folders of images"),

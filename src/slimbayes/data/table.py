@@ -2,7 +2,8 @@
 
 import difflib
 import warnings
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -11,14 +12,14 @@ import torch
 from numpy.typing import NDArray
 
 from slimbayes._checks import check_choice, check_count
-from slimbayes.data.columns import Category, Column, Number, column_from, kind_of, numbers_of, spec_of, texts_of
+from slimbayes.data._columns import Category, Column, Number, column_from, kind_of, numbers_of, spec_of, texts_of
+from slimbayes.data._standardise import standardised_targets
+from slimbayes.data._table_file import TableFile, pyarrow, read_table_file
+from slimbayes.data._table_target import Target, read_target
 from slimbayes.data.dataset import DataSet, Task
 from slimbayes.data.folders import find_file
 from slimbayes.data.preparation import Preparation, Raw, register_preparation
 from slimbayes.data.splits import Split, split_examples, split_rows
-from slimbayes.data.standardise import standardised_targets
-from slimbayes.data.table_file import TableFile, pyarrow, read_table_file
-from slimbayes.data.table_target import Target, read_target
 
 __all__ = ["Table", "load_table"]
 
@@ -67,11 +68,19 @@ class Table(Preparation):
                 near = difflib.get_close_matches(column.name, table.columns, n=1, cutoff=0.0)
                 hint = f" The nearest that it has is {near[0]!r}." if near else ""
                 raise ValueError(f"{table.path} lacks the column {column.name!r}, which was trained on.{hint}")
-        try:
-            parts = [column.encode(column.values(table.columns[column.name])) for column in self.columns]
-        except ValueError as error:
-            raise ValueError(f"{table.path}: {error}") from error
+        with _naming(table.path):
+            parts = [column.encode(column.values(table.columns[column.name], table.rows)) for column in self.columns]
         return torch.from_numpy(np.concatenate(parts, 1))
+
+
+@contextmanager
+def _naming(path: Path) -> Iterator[None]:
+    """Let an error begin with the file that it is about."""
+    try:
+        yield
+    except ValueError as error:
+        known = str(error).startswith(str(path))
+        raise (error if known else ValueError(f"{path}: {error}")) from error.__cause__
 
 
 def load_table(
@@ -90,18 +99,18 @@ def load_table(
 ) -> DataSet:
     r"""Load a CSV or Parquet file; statistics and categories are those of the rows that are trained on.
 
-    Numbers and dates (in days) are standardised, truth values are 0 or 1. Where a value is missing or not finite, it
-    is the training mean, and a further column says so if training had such. Texts become one column for each category
-    and one for anything else, missing included. Types are Parquet's own; those of a CSV file are what all of a
-    column's values can be read as. A column without a value in training is left out with a warning.
+    Numbers and dates (in days) are standardised, truth values are 0 or 1. Where a value is missing, it is the
+    training mean, and a further column says so if training had such; an infinite value is an error. Texts become one
+    column for each category and one for anything else, missing included. Types are Parquet's own; those of a CSV file
+    are what all of a column's values can be read as. A column without a value in training is left out with a warning.
 
     Args:
         folder: Where a relative path may start, besides the working folder.
         path: The file; see ``read_table_file`` for what a CSV file may look like.
         target: Column to predict. Rows where it is missing are dropped with a warning.
         task: ``"categorical"``: one output for each class. ``"bernoulli"``: one logit, for two classes; its yes is the
-            second in order. ``"gaussian"``: a number, standardised. None: gaussian for numbers, except for at most
-            10 different whole ones; categorical otherwise, for two classes as well.
+            second in order. ``"gaussian"``: a number, standardised. ``"poisson"``: a count. None: gaussian for
+            numbers, except for at most 10 different whole ones; categorical otherwise, for two classes as well.
         ignore: Columns to leave out: row numbers, names and whatever would give the target away.
         categorical: Columns of numbers that are really names, such as codes. Also columns of which only the
             ``max_categories`` most frequent texts matter.
@@ -132,7 +141,8 @@ def load_table(
             f"{split_column!r} and {sorted(left_out)}."
         )
 
-    goal = read_target(table, target, task, as_text=target in as_text)
+    with _naming(table.path):
+        goal = read_target(table, target, task, as_text=target in as_text)
     table = _rows_with_target(table, target, goal)
     values = goal.values[goal.present]
     if split_column is not None:
@@ -142,12 +152,15 @@ def load_table(
         rows = split_rows(len(values), validation, test, seed, torch.from_numpy(values) if stratify else None)
 
     inputs = [name for name in table.columns if name not in no_inputs]
-    columns = [_column(table, name, rows.train.numpy(), name in as_text, max_categories) for name in inputs]
+    with _naming(table.path):
+        columns = [_column(table, name, rows.train.numpy(), name in as_text, max_categories) for name in inputs]
     preparation = Table([spec_of(column) for column in columns if column is not None])
     if not preparation.columns:
         raise ValueError(f"{table.path} has no column left to predict {target!r} from.")
     shape = (preparation.width,)
-    if goal.classes is None:
+    if goal.likelihood == "poisson":
+        targets, described = torch.from_numpy(values).long(), Task("poisson", 1, shape)
+    elif goal.classes is None:
         targets, mean, std = standardised_targets(values, rows.train)
         described = Task("gaussian", 1, shape, target_mean=mean, target_std=std)
     else:
@@ -171,7 +184,8 @@ def _rows_with_target(table: TableFile, name: str, target: Target) -> TableFile:
         return table
     warnings.warn(f"{table.path}: dropped {missing} rows without a target {name!r}.", stacklevel=3)
     kept = pyarrow().array(target.present)
-    return table._replace(columns={name: column.filter(kept) for name, column in table.columns.items()})
+    columns = {name: column.filter(kept) for name, column in table.columns.items()}
+    return table._replace(columns=columns, rows=np.flatnonzero(target.present))
 
 
 def _split_by(table: TableFile, name: str) -> Split:
@@ -193,7 +207,7 @@ def _column(table: TableFile, name: str, train: NDArray[Any], as_text: bool, max
         if (texts != "").any():
             return Category.by(name, texts, max_categories, may_drop=as_text)
     elif kind is not None:
-        numbers = numbers_of(column, kind, name)[train]
+        numbers = numbers_of(column, kind, name, table.rows)[train]
         if not np.isnan(numbers).all():
             return Number.by(name, kind, numbers)
     warnings.warn(f"{table.path}: left out column {name!r}, which has no value in any training row.", stacklevel=3)

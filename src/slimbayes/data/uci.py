@@ -8,10 +8,10 @@ import torch
 from numpy.typing import NDArray
 
 from slimbayes._checks import check_choice, check_count
+from slimbayes.data._standardise import Standardised, standardised_targets
 from slimbayes.data.dataset import DataSet, Task
 from slimbayes.data.sources import missing
 from slimbayes.data.splits import Split, split_examples, split_rows
-from slimbayes.data.standardise import Standardised, standardised_targets
 
 __all__ = ["UCI_SETS", "load_uci"]
 

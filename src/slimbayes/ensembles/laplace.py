@@ -7,7 +7,7 @@ import torch
 import torch.nn.functional as F
 from torch import Generator, Tensor, nn
 
-from slimbayes.ensembles.covariance_root import CovarianceRoot
+from slimbayes.ensembles._covariance_root import CovarianceRoot
 from slimbayes.families import Normal
 from slimbayes.layers.base import BayesianLayer, Pick, Stochastic, along_rows, become_plain, draw_groups
 from slimbayes.layers.gaussian_layer import deal_rows
@@ -19,7 +19,7 @@ __all__ = ["DenseNormal", "DenseNormalLinear"]
 
 
 class DenseNormal(Stochastic, nn.Module):
-    """The law N(mean, R R^T) of a dense layer's ``[W row by row, b]``, whose own values are the means.
+    """The posterior N(mean, R R^T) of a dense layer's ``[W row by row, b]``, whose own values are the means.
 
     The spread is fixed: it was computed, not trained.
 
@@ -29,9 +29,9 @@ class DenseNormal(Stochastic, nn.Module):
         prior_precision: Of the prior N(0, 1 / prior_precision).
 
     Example:
-        >>> from slimbayes.ensembles.covariance_root import DiagonalRoot
-        >>> law = DenseNormal(nn.Linear(4, 3), DiagonalRoot(3, 4, bias=True), prior_precision=1.0)
-        >>> law.mean.shape, law.draw(6).shape
+        >>> from slimbayes.ensembles._covariance_root import DiagonalRoot
+        >>> posterior = DenseNormal(nn.Linear(4, 3), DiagonalRoot(3, 4, bias=True), prior_precision=1.0)
+        >>> posterior.mean.shape, posterior.draw(6).shape
         (torch.Size([15]), torch.Size([6, 15]))
     """
 
@@ -68,11 +68,16 @@ class DenseNormal(Stochastic, nn.Module):
         held, drawn = self.sampling.held, self.sampling.drawn
         if held is not None and self.name in held:
             return held[self.name]
-        if drawn is None:
-            return self.draw(count, self.sampling.generator)
-        if self.name not in drawn:
-            drawn[self.name] = self.draw(count, self.sampling.generator)
-        return drawn[self.name]
+        if drawn is not None and self.name in drawn:
+            return drawn[self.name]
+
+        def draw(shape: tuple[int, int], generator: Generator | None) -> Tensor:
+            return self.draw(math.prod(shape), generator).unflatten(0, shape)
+
+        values = self.for_rows(self.name, count, draw)
+        if drawn is not None:
+            drawn[self.name] = values
+        return values
 
     def hold(self, members: int, samples: int, generator: Generator | None) -> Tensor:
         """Draw once per member and sample: ``(members * samples, P)``."""
@@ -100,7 +105,7 @@ class DenseNormal(Stochastic, nn.Module):
 
 
 class DenseNormalLinear(BayesianLayer, nn.Linear):
-    """``nn.Linear`` whose weight and bias have one Gaussian law; made from a trained layer by ``sb.laplace``.
+    """``nn.Linear`` whose weight and bias have one Gaussian posterior; made from a trained layer by ``sb.laplace``.
 
     With noise per example each row has a weight of its own, which takes ``rows * P`` numbers.
 
@@ -111,7 +116,7 @@ class DenseNormalLinear(BayesianLayer, nn.Linear):
         - Input: ``(rows, *, in_features)``. Output: ``(rows, *, out_features)``.
 
     Example:
-        >>> from slimbayes.ensembles.covariance_root import FullRoot
+        >>> from slimbayes.ensembles._covariance_root import FullRoot
         >>> layer = DenseNormalLinear.adopt(nn.Linear(4, 3), FullRoot(3, 4, bias=True), 1.0)
         >>> layer(torch.randn(6, 4)).shape
         torch.Size([6, 3])
@@ -120,7 +125,7 @@ class DenseNormalLinear(BayesianLayer, nn.Linear):
     posterior: DenseNormal
 
     def set_up(self, root: CovarianceRoot, prior_precision: float) -> None:
-        """Add the law; weight and bias become its means."""
+        """Add the posterior; weight and bias become its means."""
         self.posterior = DenseNormal(self, root.to(self.weight), prior_precision)
 
     def forward(self, input: Tensor) -> Tensor:
@@ -130,12 +135,12 @@ class DenseNormalLinear(BayesianLayer, nn.Linear):
             return F.linear(input, self.weight, self.bias)
         axis = self.rows_axis(input)
         rows = self.rows_of(input, axis)
-        weights, biases = self._parts(self.posterior.values(draw_groups(sampling, 1, rows)))
+        weights, biases = self.parts(self.posterior.values(draw_groups(sampling, 1, rows)))
         deal_rows(self, rows, weights.shape[0])
         y = linear_by_group(input, weights, axis)
         return y if biases is None else along_rows(y, biases, axis, -1, True, self.label)
 
-    def _parts(self, drawn: Tensor) -> tuple[Tensor, Tensor | None]:
+    def parts(self, drawn: Tensor) -> tuple[Tensor, Tensor | None]:
         """Split ``(draws, P)`` into weights ``(draws, out, in)`` and biases ``(draws, out)``."""
         count = self.weight.numel()
         weights = drawn[:, :count].unflatten(1, self.weight.shape)
@@ -143,7 +148,7 @@ class DenseNormalLinear(BayesianLayer, nn.Linear):
 
     def fold(self, pick: Pick, member: int) -> nn.Module:
         """Become the plain layer with the picked weight and bias, its own even if they were tied to another layer's."""
-        weights, biases = self._parts(pick(self.posterior).detach().unsqueeze(0))
+        weights, biases = self.parts(pick(self.posterior).detach().unsqueeze(0))
         self.weight = nn.Parameter(weights[0].clone())
         if biases is not None:
             self.bias = nn.Parameter(biases[0].clone())

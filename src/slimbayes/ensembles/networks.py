@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import is_dataclass
 from typing import Any
 
@@ -13,8 +15,8 @@ from torch.nn.attention import SDPBackend, sdpa_kernel
 from torch.nn.utils.rnn import PackedSequence
 
 from slimbayes import batching
-from slimbayes.ensembles.states import StateLayout
-from slimbayes.ensembles.weight_posterior import WeightLaw
+from slimbayes.ensembles._states import StateLayout
+from slimbayes.ensembles._weight_posterior import WeightPosterior
 from slimbayes.layers.base import BayesianLayer, Collects, Pick
 from slimbayes.layers.transformer import without_fused_paths
 
@@ -24,38 +26,77 @@ __all__ = ["Networks"]
 Run = Callable[[int, Any, Any], Any]
 
 
-class Networks(BayesianLayer, Collects, nn.Module):
-    """K networks, the members, and perhaps a law over their states.
+class Turn(AbstractContextManager[None]):
+    """Lets one thread at a time into a context; copies have turns of their own.
 
-    Without a law, a draw is a member itself (a deep ensemble). With one, the members are what trains, and draws
-    are states from the law (SWAG, a chain's samples); in training mode the members run, in evaluation their draws.
+    Example:
+        >>> turn = Turn()
+        >>> with turn, turn:  # a thread may enter again
+        ...     pass
+    """
+
+    def __init__(self) -> None:
+        self.lock = threading.RLock()
+
+    def __enter__(self) -> None:
+        """Wait for the others."""
+        self.lock.acquire()
+
+    def __exit__(self, *error: object) -> None:
+        """Let the others in."""
+        self.lock.release()
+
+    def __reduce__(self) -> Any:
+        """Make a new one."""
+        return Turn, ()
+
+
+class Networks(BayesianLayer, Collects, nn.Module):
+    """K networks, the members, and perhaps a posterior over their states.
+
+    Without a posterior, a draw is a member itself (a deep ensemble). With one, the members are what trains, and draws
+    are states from it (SWAG, a chain's samples); in training mode the members run, in evaluation their draws.
 
     Args:
-        networks: The members; with a law, all of one architecture.
-        law: The law, or None.
+        networks: The members; with a posterior, all of one architecture.
+        posterior: The posterior, or None.
         vectorised: Run all draws in one pass of ``torch.func.vmap`` where the architecture allows; one by one where
             not, in training, and compiled. None for where it pays: not on a CPU, where one by one was measured faster.
     """
 
     def __init__(
-        self, networks: Sequence[nn.Module], law: WeightLaw | None = None, vectorised: bool | None = None
+        self, networks: Sequence[nn.Module], posterior: WeightPosterior | None = None, vectorised: bool | None = None
     ) -> None:
         super().__init__()
         self.networks = nn.ModuleList(networks)
-        self.law = law
+        self.posterior = posterior
+        self.register_load_state_dict_pre_hook(_name_posterior)
         self.vectorised = vectorised
+        #: Held where a network's own weights are taken out of it for a while, so that it can run with others.
+        self.turn = Turn()
         self.layout = StateLayout(networks[0])
         alike = all(_alike(networks[0], network) for network in networks[1:])
-        if law is not None and not alike:
+        if posterior is not None and not alike:
             raise ValueError(
-                "Expected argument `networks` to be of one architecture, because a law is over states of one shape, "
-                "but they differ. Make a model of each."
+                "Expected argument `networks` to be of one architecture, because a posterior is over states of one "
+                "shape, but they differ. Make a model of each."
             )
         #: Set when a pass has shown that torch.func.vmap cannot run this architecture; it runs the first member's code.
         self.refuses_vmap = not alike or not all(_same_code(networks[0], network) for network in networks[1:])
 
     def forward(self, *args: Any, **kwargs: Any) -> Any:
         """Run each group of rows through its network; inputs come as ``BatchAxis``, see ``batching.narrow``."""
+        # Without a posterior, and one by one, networks run as they are.
+        alone = (self.posterior is None and not self._vectorises(args, kwargs)) or torch.compiler.is_compiling()
+        with nullcontext() if alone else self.turn:
+            return self._run(args, kwargs)
+
+    def state_dict(self, *args: Any, **kwargs: Any) -> Any:
+        """Return the members' state, not what a draw that is running in another thread has put in its place."""
+        with self.turn:
+            return super().state_dict(*args, **kwargs)
+
+    def _run(self, args: Any, kwargs: Any) -> Any:
         sampling = self.enter()
         rows, batch_dim = sampling.rows, sampling.batch_dim
         assert rows is not None
@@ -80,29 +121,30 @@ class Networks(BayesianLayer, Collects, nn.Module):
 
     def _states(self) -> Tensor | None:
         """Return the states to run, ``(draws, size)``, or None for the members as they are."""
-        if self.law is None:
+        if self.posterior is None:
             return None
         sampling = self.sampling
-        held = None if sampling.held is None else sampling.held[self.law.name]
+        held = None if sampling.held is None else sampling.held[self.posterior.name]
         if held is not None:
             return held.clone() if self.training else held  # norm layers in training change their statistics in place
-        if self.training or (sampling.samples == 0 and not self.law.ready):
+        if self.training or (sampling.samples == 0 and not self.posterior.ready):
             return None
         if sampling.samples == 0:
-            return self.law.location()
-        return self.law.hold(len(self.networks), sampling.samples, sampling.generator)
+            return self.posterior.location()
+        return self.posterior.hold(len(self.networks), sampling.samples, sampling.generator)
 
     # ------------------------------------------------------------------ one pass for all
 
     def _vectorises(self, args: Any, kwargs: Any) -> bool:
         wanted = next(self.parameters()).device.type != "cpu" if self.vectorised is None else self.vectorised
         packed = any(isinstance(leaf, PackedSequence) for leaf in batching.leaves((args, kwargs)))
+        packed |= batching.addresses_rows((args, kwargs))  # whose positions are those of one draw after another
         return wanted and not (self.training or self.refuses_vmap or packed or torch.compiler.is_compiling())
 
     def _stacked(self, states: Tensor | None) -> dict[str, Tensor]:
         """Return what groups run with, stacked; with its history, unlike ``torch.func.stack_module_state``.
 
-        States from a law lack a member's whole numbers, such as the indices of its inputs.
+        States from a posterior lack a member's whole numbers, such as the indices of its inputs.
         """
         each = [{**dict(net.named_parameters()), **dict(net.named_buffers())} for net in self.networks]
         drawn = {} if states is None else self.layout.state(states)
@@ -130,28 +172,28 @@ class Networks(BayesianLayer, Collects, nn.Module):
         joined = iter(_join_rows(list(y.unbind()), size, batch_dim, first) for y in outputs)
         return batching.map_leaves(lambda leaf: next(joined), nest)
 
-    # ------------------------------------------------------------------ the law
+    # ------------------------------------------------------------------ the posterior
 
     @property
     def collected(self) -> int:  # type: ignore[override]
-        """States that the law has taken in."""
-        return 0 if self.law is None else self.law.collected
+        """States that the posterior has taken in."""
+        return 0 if self.posterior is None else self.posterior.collected
 
     @property
     def needed(self) -> int:  # type: ignore[override]
-        """States that the law needs."""
-        return 0 if self.law is None else self.law.needed
+        """States that the posterior needs."""
+        return 0 if self.posterior is None else self.posterior.needed
 
     @property
     def ready(self) -> bool:
         """Whether there is something to draw from."""
-        return self.law is None or self.law.ready
+        return self.posterior is None or self.posterior.ready
 
     def collect(self) -> None:
-        """Let the law take in the members' states."""
-        if self.law is None:
-            raise TypeError("These networks have no law over their states: there is nothing to collect.")
-        self.law.take(torch.stack([self.layout.vector(network) for network in self.networks]))
+        """Let the posterior take in the members' states."""
+        if self.posterior is None:
+            raise TypeError("These networks have no posterior over their states: there is nothing to collect.")
+        self.posterior.take(torch.stack([self.layout.vector(network) for network in self.networks]))
 
     def set_up(self, *args: Any, **kwargs: Any) -> None:
         """Do nothing: networks are not made from a layer."""
@@ -159,8 +201,8 @@ class Networks(BayesianLayer, Collects, nn.Module):
     def fold(self, pick: Pick, member: int) -> nn.Module:
         """Return the network of one draw."""
         network = self.networks[member]
-        if self.law is not None and self.law.ready:
-            self.layout.load(network, pick(self.law))
+        if self.posterior is not None and self.posterior.ready:
+            self.layout.load(network, pick(self.posterior))
         return network
 
 
@@ -223,6 +265,12 @@ def _keys(nest: Any) -> Iterator[tuple[str, ...]]:
         yield from (inner for value in nest for inner in _keys(value))
     else:
         yield from (() for _ in batching.leaves(nest))
+
+
+def _name_posterior(networks: nn.Module, state: dict[str, Any], prefix: str, *others: object) -> None:
+    """Read files of versions before 0.1, where the posterior was called ``law``."""
+    for name in [name for name in state if name.startswith(f"{prefix}law.")]:
+        state[f"{prefix}posterior.{name.removeprefix(f'{prefix}law.')}"] = state.pop(name)
 
 
 def _alike(first: nn.Module, other: nn.Module) -> bool:

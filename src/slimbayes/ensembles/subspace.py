@@ -4,26 +4,26 @@ import torch
 from torch import Generator, Tensor
 
 from slimbayes._checks import check_count, check_number
-from slimbayes.ensembles.refreshed import RefreshedLaw
-from slimbayes.ensembles.seeded_noise import seeded_noise
+from slimbayes.ensembles._refreshed_posterior import RefreshedPosterior
+from slimbayes.ensembles._seeded_noise import seeded_noise
 from slimbayes.families import Normal
 
-__all__ = ["SubspaceLaw"]
+__all__ = ["SubspacePosterior"]
 
 
-class SubspaceLaw(RefreshedLaw):
-    r"""Weights :math:`w = \hat w + P^\top z` with a law over z (Izmailov et al. 2019, section 3).
+class SubspacePosterior(RefreshedPosterior):
+    r"""Weights :math:`w = \hat w + P^\top z` with a posterior over z (Izmailov et al. 2019, section 3).
 
     :math:`\hat w` is the mean of the snapshots. :math:`P = S V^\top / \sqrt{R - 1}`, from the truncated singular value
     decomposition :math:`U S V^\top` of the R last deviations, in rows (Algorithm 2): its rows are the trajectory's
     principal directions, as long as its standard deviation along them. The algorithm has no :math:`\sqrt{R - 1}`; the
     authors' code has, and so the prior's scale does not depend on the number of snapshots.
 
-    The law over z is a set of samples, of ``rank`` numbers each, or a Gaussian.
+    The posterior over z is a set of samples, of ``rank`` numbers each, or a Gaussian.
 
     Args:
         members: Networks that train side by side.
-        like: A state vector, ``(size,)``, whose type and device the law takes.
+        like: A state vector, ``(size,)``, whose type and device the posterior takes.
         weights: Number of parameters.
         rank: Dimensions of the subspace.
         keep: Deviations to keep.
@@ -33,7 +33,7 @@ class SubspaceLaw(RefreshedLaw):
 
     Shape:
         - ``basis``: ``(members, rank, parameters)``. ``positions``: ``(members, samples, rank)``, without samples where
-          the law is a Gaussian of mean ``gaussian_mean``, ``(members, rank)``, and covariance
+          the posterior is a Gaussian of mean ``gaussian_mean``, ``(members, rank)``, and covariance
           ``gaussian_factor @ gaussian_factor.mT``.
     """
 
@@ -42,8 +42,8 @@ class SubspaceLaw(RefreshedLaw):
     gaussian_mean: Tensor
     gaussian_factor: Tensor
     inferred_at: Tensor
-    stored = (*RefreshedLaw.stored, "positions")
-    marks = (*RefreshedLaw.marks, "inferred_at")
+    stored = (*RefreshedPosterior.stored, "positions")
+    marks = (*RefreshedPosterior.marks, "inferred_at")
 
     def __init__(
         self,
@@ -81,7 +81,7 @@ class SubspaceLaw(RefreshedLaw):
             "sb.subspace_inference(elbo, batches) after the last model.collect()."
         )
 
-    # ------------------------------------------------------------------ the subspace and the law over it
+    # ------------------------------------------------------------------ the subspace and the posterior over it
 
     def span(self) -> None:
         """Find the basis of the subspace."""
@@ -91,14 +91,14 @@ class SubspaceLaw(RefreshedLaw):
         self.basis[:, :number] = lengths[:, :number, None] * directions[:, :number] * (self.columns - 1) ** -0.5
 
     def set_samples(self, positions: Tensor) -> None:
-        """Let the law be samples of z, ``(members, samples, rank)``."""
+        """Let the posterior be samples of z, ``(members, samples, rank)``."""
         self.positions = positions.to(self.basis)
         self.gaussian_mean.zero_()
         self.gaussian_factor.zero_()
         self._inferred()
 
     def set_gaussian(self, mean: Tensor, factor: Tensor) -> None:
-        """Let the law be a Gaussian, ``(members, rank)`` and ``(members, rank, rank)``."""
+        """Let the posterior be a Gaussian, ``(members, rank)`` and ``(members, rank, rank)``."""
         self.positions = self.basis.new_zeros(self.members, 0, self.rank)
         self.gaussian_mean.copy_(mean)
         self.gaussian_factor.copy_(factor)
@@ -110,7 +110,7 @@ class SubspaceLaw(RefreshedLaw):
 
     @property
     def sampled(self) -> bool:
-        """Whether the law is samples of z rather than a Gaussian."""
+        """Whether the posterior is samples of z rather than a Gaussian."""
         return self.positions.shape[1] > 0
 
     # ------------------------------------------------------------------ draws
@@ -127,7 +127,7 @@ class SubspaceLaw(RefreshedLaw):
         """Draw z of each member: a Gaussian one, or the next of the samples."""
         if self.sampled:
             number, device = self.positions.shape[1], self.positions.device
-            return self.again(self.deck.deal(self.members, number, generator, device))
+            return self.again(self.stored_draws.next(self.members, number, generator, device))
         return self._of_noise(Normal().noise((self.members, self.rank), self.basis, generator))
 
     def again(self, seeds: Tensor) -> Tensor:
@@ -149,7 +149,7 @@ class SubspaceLaw(RefreshedLaw):
 
     @property
     def scale(self) -> Tensor:
-        """Standard deviations of the law, ``(members, size)``; those of running statistics are not known, and 0."""
+        """Standard deviations, ``(members, size)``; those of running statistics are not known, and 0."""
         factor = self.gaussian_factor
         if self.sampled:
             centred = self.positions - self.positions.mean(1, keepdim=True)

@@ -4,14 +4,14 @@ import torch
 from torch import Generator, Tensor
 
 from slimbayes._checks import check_number
-from slimbayes.ensembles.refreshed import RefreshedLaw
-from slimbayes.ensembles.seeded_noise import seeded_noise
+from slimbayes.ensembles._refreshed_posterior import RefreshedPosterior
+from slimbayes.ensembles._seeded_noise import seeded_noise
 from slimbayes.families import Normal
 
-__all__ = ["SwagLaw"]
+__all__ = ["SwagPosterior"]
 
 
-class SwagLaw(RefreshedLaw):
+class SwagPosterior(RefreshedPosterior):
     r"""Diagonal plus low-rank Gaussian of the snapshots (Maddox et al. 2019, Eq. 1 and Algorithm 1).
 
     .. math::
@@ -24,17 +24,17 @@ class SwagLaw(RefreshedLaw):
 
     Args:
         members: Networks that train side by side.
-        like: A state vector, ``(size,)``, whose type and device the law takes.
+        like: A state vector, ``(size,)``, whose type and device the posterior takes.
         weights: Number P of parameters.
         rank: Most deviations to keep; with 0, the covariance is :math:`\Sigma_{diag}` alone (SWAG-Diagonal).
         has_norms: Whether the network has running statistics.
         factor: Multiplies each draw's distance from the mean.
 
     Example:
-        >>> law = SwagLaw(1, torch.zeros(2), weights=2, rank=2, has_norms=False)
-        >>> law.take(torch.tensor([[1.0, 1.0]]))
-        >>> law.take(torch.tensor([[3.0, 1.0]]))
-        >>> law.location(), law.variance(), law.hold(1, 4, None).shape
+        >>> posterior = SwagPosterior(1, torch.zeros(2), weights=2, rank=2, has_norms=False)
+        >>> posterior.take(torch.tensor([[1.0, 1.0]]))
+        >>> posterior.take(torch.tensor([[3.0, 1.0]]))
+        >>> posterior.location(), posterior.variance(), posterior.hold(1, 4, None).shape
         (tensor([[2., 1.]]), tensor([[1., 0.]]), torch.Size([4, 2]))
     """
 
@@ -86,7 +86,7 @@ class SwagLaw(RefreshedLaw):
 
     @property
     def scale(self) -> Tensor:
-        """Standard deviations of the law, ``(members, size)``; those of running statistics are not known, and 0."""
+        """Standard deviations, ``(members, size)``; those of running statistics are not known, and 0."""
         variance = self.variance()
         if self.keep:
             variance = (variance + self.deviations.square().sum(1) / max(self.columns - 1, 1)) / 2

@@ -14,10 +14,10 @@ from slimbayes.data import digits
 from slimbayes.data.dataset import Batch, DataSet, ExampleSource
 from slimbayes.data.folders import data_folder
 from slimbayes.data.preparation import Preparation
-from slimbayes.evaluation.official_corruptions import OfficialFiles, official_files
-from slimbayes.shifts.base import Inputs, Shift, check_severity
-from slimbayes.shifts.choose import shifts_for
+from slimbayes.evaluation._official_corruptions import OfficialFiles, official_files
+from slimbayes.shifts._choose import shifts_for
 from slimbayes.shifts.corruptions import COMMON, EXTRA, corrupt
+from slimbayes.shifts.shift import Inputs, Shift, check_severity
 
 __all__ = ["Change", "Condition", "conditions", "corruption_source", "evaluated_part"]
 
@@ -77,6 +77,7 @@ def conditions(
     severities: Sequence[int] = (1, 2, 3, 4, 5),
     seed: int = 0,
     limit: int | None = None,
+    shifted_limit: int | None = None,
 ) -> list[Condition]:
     """Return the conditions to evaluate on, the clean one first.
 
@@ -93,6 +94,7 @@ def conditions(
         severities: Some of 1 to 5.
         seed: Of the random numbers.
         limit: How many of the first examples to use; None for all.
+        shifted_limit: How many of them to corrupt; None for all of them.
 
     Raises:
         MissingData: ``"official"`` is asked for, but the files are not there.
@@ -105,8 +107,9 @@ def conditions(
         [('clean', 0), ('noise', 1), ('noise', 5)]
     """
     part = evaluated_part(data)
-    if limit is not None:
-        check_count("limit", limit)
+    for argument, count in (("limit", limit), ("shifted_limit", shifted_limit)):
+        if count is not None:
+            check_count(argument, count)
     for severity in severities:
         check_severity("severities", severity)
     clean = Condition("clean", 0, part, data.preparation, min(len(part), limit or len(part)))
@@ -114,6 +117,7 @@ def conditions(
         check_choice("corruptions", corruptions, _WAYS)
     if corruptions == "none":
         return [clean]
+    every, clean = clean, replace(clean, size=min(len(clean), shifted_limit or len(clean)))
     if data.preparation.kind == "images":
         make = _images(data, clean, folder, corruptions, extra, seed)
     elif corruptions == "official":
@@ -128,7 +132,7 @@ def conditions(
     names = list(make) if isinstance(corruptions, str) else list(corruptions)
     for name in names:
         check_choice("corruptions", name, make)
-    return [clean, *(make[name](severity) for name in names for severity in severities)]
+    return [every, *(make[name](severity) for name in names for severity in severities)]
 
 
 def evaluated_part(data: DataSet) -> ExampleSource:

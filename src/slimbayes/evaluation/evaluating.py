@@ -5,21 +5,23 @@ import time
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import asdict
 from pathlib import Path
+from typing import Any
 
 import torch
 from torch import Tensor
 
 from slimbayes import metrics
+from slimbayes._chunks import NonFiniteOutput
 from slimbayes._seeds import Purpose, mix
 from slimbayes.data.dataset import DataSet
+from slimbayes.evaluation._figure_data import details, gallery, histograms, posterior
+from slimbayes.evaluation._per_example_scores import Readings, first_samples, read, read_members
+from slimbayes.evaluation._scoring import diversity, each, intervals, member_scores, scores, summarise, tempered
+from slimbayes.evaluation._store import Store
 from slimbayes.evaluation.conditions import Condition, conditions, corruption_source
-from slimbayes.evaluation.figure_data import details, gallery, histograms, posterior
 from slimbayes.evaluation.ood_sets import default_ood, ood_condition
-from slimbayes.evaluation.per_example_scores import Readings, first_samples, read, read_members
 from slimbayes.evaluation.record import Evaluation
-from slimbayes.evaluation.scoring import diversity, intervals, member_scores, scores, summarise
 from slimbayes.evaluation.settings import Settings
-from slimbayes.evaluation.store import Store
 from slimbayes.evaluation.subject import Subject
 from slimbayes.likelihoods import Categorical
 from slimbayes.prediction import Prediction
@@ -62,19 +64,20 @@ def evaluate(
         severities=settings.severities,
         seed=settings.seed,
         limit=settings.limit,
+        shifted_limit=settings.shifted_limit,
     )
     wanted = _ood_names(settings, data, data_folder)
     stored = asdict(settings) | {
         "corruptions": corruption_source(data, settings.corruptions, data_folder, extra=settings.extra),
         "types": list(dict.fromkeys(one.name for one in every[1:])),
         "severities": list(settings.severities),
-        "samples": sorted(set(settings.samples)),
         "ood": wanted,
     }
     del stored["batch_size"], stored["extra"]
-    stores = [Store(subject, stored, fresh) for subject in subjects]
+    stores = [Store(one, stored | {"samples": _samples(one, settings)}, fresh) for one in subjects]
+    few = settings.shifted_limit or settings.limit
     others = {
-        name: ood_condition(name, data, folder=data_folder, seed=settings.seed, limit=settings.limit)
+        name: ood_condition(name, data, folder=data_folder, seed=settings.seed, limit=few)
         for name in wanted
         if any(store.lacks("ood", name) for store in stores)
     }
@@ -93,6 +96,11 @@ def _common_data(subjects: Sequence[Subject]) -> DataSet:
                 f"{one.name} ({one.data.name}) are not. Evaluate them one by one."
             )
     return first
+
+
+def _samples(subject: Subject, settings: Settings) -> list[int]:
+    """Return the numbers of draws of each member, ascending."""
+    return sorted(set(settings.samples or (subject.model.default_samples,)))
 
 
 def _ood_names(settings: Settings, data: DataSet, folder: Path | None) -> list[str]:
@@ -123,7 +131,6 @@ class Work:
     ) -> None:
         self.clean, *self.corrupted = every
         self.others, self.settings, self.stores = others, settings, stores
-        self.samples = sorted(set(settings.samples))
         self.measures: dict[int, dict[int, dict[str, Tensor]]] = {}
         self.done, self.report = 0, lambda done, total: None
 
@@ -173,6 +180,7 @@ class Work:
                     "members": member_scores(one),
                     "diversity": diversity(one, found),
                     **details(one),
+                    **self._besides(one),
                     "gallery": gallery(one, self.clean.raw, store.subject.data),
                 }
                 store.put(samples, result, "clean")
@@ -184,8 +192,17 @@ class Work:
         keys = ("corrupted", condition.name, str(condition.severity))
         for store, readings in self._readings(condition, self._lacking(*keys)):
             for samples, one in readings.items():
-                store.put(samples, {"scores": scores(one)}, *keys)
+                store.put(samples, {"scores": scores(one), **self._besides(one)}, *keys)
             store.write()
+
+    def _besides(self, readings: Readings) -> dict[str, Any]:
+        """Return what was asked for besides the scores."""
+        settings = self.settings
+        found: dict[str, Any] = {"each": each(readings)} if settings.each else {}
+        if settings.temperature is not None:
+            softened = tempered(readings, settings.temperature)
+            found["tempered"] = {"scores": scores(softened)} | ({"each": each(softened)} if settings.each else {})
+        return found
 
     def _other(self, name: str, condition: Condition) -> None:
         for store, readings in self._readings(condition, self._lacking("ood", name), out=True):
@@ -217,7 +234,7 @@ class Work:
         self, condition: Condition, stores: list[Store], members: bool = False, out: bool = False
     ) -> Iterator[tuple[Store, dict[int, Readings]]]:
         """Yield what each subject's predictions for a condition say, for each number of samples."""
-        found = {id(store): {samples: Readings() for samples in self.samples} for store in stores}
+        found = {id(store): {samples: Readings() for samples in store.settings["samples"]} for store in stores}
         for rows in torch.arange(len(condition)).split(self._block) if stores else ():
             inputs, targets = condition.fetch(rows)
             for store in stores:
@@ -228,7 +245,7 @@ class Work:
                     prediction = predict(
                         store.subject,
                         some,
-                        samples=self.samples[-1],
+                        samples=store.settings["samples"][-1],
                         batch_size=self.settings.batch_size,
                         seed=mix(self.settings.seed, Purpose.EVALUATION, int(rows[part[0]])),
                         where=f"{condition.name}, severity {condition.severity}",
@@ -263,7 +280,7 @@ class Work:
         return max(1, min(BLOCK, INPUTS // max(1, math.prod(self.stores[0].subject.data.task.input_shape))))
 
     def _at_once(self, store: Store) -> int:
-        draws = store.subject.model.members * self.samples[-1]
+        draws = store.subject.model.members * store.settings["samples"][-1]
         return max(1, NUMBERS // (draws * store.subject.data.task.outputs))
 
 
@@ -283,15 +300,20 @@ def predict(
     Raises:
         ValueError: Some outputs are NaN or infinite. The logit of a class that is ruled out may be -inf.
     """
-    prediction = subject.model.predict(
-        *(x.to(subject.model.device) for x in inputs),
-        samples=1 if subject.is_point else samples,
-        batch_size=batch_size,
-        seed=seed,
-    )
+    try:
+        prediction = subject.model.predict(
+            *(x.to(subject.model.device) for x in inputs),
+            samples=1 if subject.is_point else samples,
+            batch_size=batch_size,
+            seed=seed,
+        )
+    except NonFiniteOutput as error:
+        raise ValueError(
+            f"{subject.folder or subject.name} predicts nan for some examples ({where}), so it has no scores. {error}"
+        ) from error
     telling = prediction.outputs
     if isinstance(prediction.likelihood, Categorical):
-        telling = telling.amax(prediction.likelihood.class_dim)
+        telling = telling.amax(prediction.likelihood.class_axis(telling))
     wrong = telling[~telling.isfinite()]
     if len(wrong):
         raise ValueError(

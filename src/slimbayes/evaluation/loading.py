@@ -8,8 +8,10 @@ from pathlib import Path
 from typing import Any
 
 import torch
+from torch import nn
 
 from slimbayes.data.dataset import DataSet
+from slimbayes.data.fingerprint import fingerprint
 from slimbayes.data.registry import load_data
 from slimbayes.evaluation.record import FILE
 from slimbayes.evaluation.subject import Subject, title_of
@@ -43,6 +45,8 @@ def load_subject(
     which: str = "best",
     title: str | None = None,
     data_folder: str | os.PathLike[str] | None = None,
+    trust: str | Iterable[str] = (),
+    net: nn.Module | None = None,
 ) -> Subject:
     """Return the model of a run, or a saved one.
 
@@ -52,13 +56,16 @@ def load_subject(
         which: The ``"best"`` or the ``"last"`` checkpoint of a run.
         title: What tables call it; by default its method.
         data_folder: Where the data sets are, if not where the run found them.
+        trust: Code that a run may name as its network; see ``Run``.
+        net: The plain network, instead of the one that the configuration names.
     """
     folder = Path(folder)
-    run = Run(folder)
+    run = Run(folder, trust, net)
     if run.exists():
         checkpoint, config, training = run.checkpoints.path(which), run.config, _epochs(run)
-        model, data = run.model(which), replace(_data(config, data_folder), preparation=run.preparation)
-        data = replace(data, task=run.task)
+        model, data = run.model(which), _data(config, data_folder)
+        run.check_data(data)
+        found, data = fingerprint(data), replace(data, preparation=run.preparation, task=run.task)
     elif (folder / "config.json").is_file():
         if config is None:
             raise ValueError(
@@ -66,8 +73,10 @@ def load_subject(
                 "of slimbayes train that has them: --config config.yaml"
             )
         checkpoint, training, data = folder, [], _data(config, data_folder)
+        found = fingerprint(data)
         with torch.random.fork_rng():
-            model = load(folder, build_network(config.net, network_task(config, data.task))).eval()
+            built = build_network(config.net, network_task(config, data.task)) if net is None else net
+            model = load(folder, built).eval()
     else:
         raise FileNotFoundError(
             f"There is neither a run nor a saved model in {folder}. Give a folder that `slimbayes train` or "
@@ -75,6 +84,8 @@ def load_subject(
         )
     if config.device == "auto" and torch.cuda.is_available():
         model = model.to("cuda")
+    if config.channels_last and any(isinstance(part, torch.nn.Conv2d) for part in model.modules()):
+        model = model.to(memory_format=torch.channels_last)  # type: ignore[call-overload]
     return Subject(
         model,
         data,
@@ -86,6 +97,7 @@ def load_subject(
         training,
         _digest(checkpoint),
         config.data.folder if data_folder is None else Path(data_folder),
+        found,
     )
 
 

@@ -10,16 +10,16 @@ import torch
 from torch import Tensor
 
 from slimbayes._checks import check_choice, check_count
+from slimbayes.data._image_files import ImageFiles, find_images
 from slimbayes.data.dataset import Batch, DataSet, ExampleSource, Rows
 from slimbayes.data.folders import data_folder
-from slimbayes.data.image_files import ImageFiles, find_images
 from slimbayes.data.registry import load_data
 from slimbayes.data.sources import SOURCES
+from slimbayes.evaluation._ood_images import FittedImages, NoiseImages, Photos
 from slimbayes.evaluation.conditions import Condition, evaluated_part
-from slimbayes.evaluation.ood_images import FittedImages, NoiseImages, Photos
-from slimbayes.shifts.base import Inputs, Layout
-from slimbayes.shifts.choose import layout_of
-from slimbayes.shifts.draws import Draws
+from slimbayes.shifts._choose import layout_of
+from slimbayes.shifts._draws import Draws
+from slimbayes.shifts.shift import Inputs, Layout
 from slimbayes.shifts.tokens import Tokens, is_word
 
 __all__ = ["default_ood", "ood_condition", "ood_names"]

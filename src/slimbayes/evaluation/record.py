@@ -53,6 +53,11 @@ class Evaluation:
         return sorted(map(int, self.content["results"]))
 
     @property
+    def draws(self) -> int:
+        """Draws that the scores rest on: those of all members, at the largest number of each."""
+        return self.samples[-1] * self.content["members"]
+
+    @property
     def regression(self) -> bool:
         """Whether the targets are real values."""
         return self.content["task"]["likelihood"] == "gaussian"

@@ -2,7 +2,7 @@
 
 from dataclasses import dataclass
 
-from slimbayes._checks import check_count
+from slimbayes._checks import check_count, check_number
 
 __all__ = ["Settings"]
 
@@ -12,29 +12,39 @@ class Settings:
     """What to evaluate on, and how.
 
     Attributes:
-        samples: Numbers of draws of each member; all are read off the draws of the largest.
+        samples: Numbers of draws of each member; all are read off the draws of the largest. None: each model's
+            ``default_samples``.
         corruptions: ``"auto"``, ``"own"``, ``"official"``, ``"none"``, or names.
         extra: Add the four further corruptions of images.
         severities: Of the corruptions.
         ood: ``"auto"``, ``"none"``, or names of sets.
         limit: Use the first so many test examples only.
+        shifted_limit: The same of corrupted and of foreign examples alone; None for ``limit``.
         seed: Of draws, corruptions and the bootstrap.
         resamples: Of the bootstrap; 0 for no intervals.
         batch_size: Examples that go through a network at once; None for what a bounded memory allows.
         which: The checkpoint that the subjects were loaded from.
+        temperature: Score class probabilities that are as confident as under this temperature, besides those that are
+            predicted; None for no such scores.
+        each: Keep the NLL of each example and whether it is right, so that two evaluations can be compared in pairs.
     """
 
-    samples: tuple[int, ...] = (1,)
+    samples: tuple[int, ...] | None = None
     corruptions: str | tuple[str, ...] = "auto"
     extra: bool = False
     severities: tuple[int, ...] = (1, 2, 3, 4, 5)
     ood: str | tuple[str, ...] = "auto"
     limit: int | None = None
+    shifted_limit: int | None = None
     seed: int = 0
     resamples: int = 1000
     batch_size: int | None = None
     which: str = "best"
+    temperature: float | None = None
+    each: bool = False
 
     def __post_init__(self) -> None:
-        for samples in self.samples or (0,):
+        for samples in (1,) if self.samples is None else self.samples or (0,):
             check_count("samples", samples, 1, "Give the draws of each member, such as 1,4,25.")
+        if self.temperature is not None:
+            check_number("temperature", self.temperature, 0.0)

@@ -27,6 +27,7 @@ class Subject:
         training: Means and validation scores of each epoch.
         digest: Of the weights; a stored evaluation of other weights is not continued.
         data_folder: Where its data sets are, or None.
+        fingerprint: Of its data; a stored evaluation on other data is not continued.
     """
 
     model: BayesianModel
@@ -39,11 +40,12 @@ class Subject:
     training: list[dict[str, Any]] = field(default_factory=list)
     digest: str = ""
     data_folder: Path | None = None
+    fingerprint: dict[str, Any] | None = None
 
     @cached_property  # needed for every block, and some posteriors are large
     def is_point(self) -> bool:
         """Whether all draws of a member are the same."""
-        return not any(part.scale.any() for part in self.model.stochastic())
+        return self.model.is_point
 
     @property
     def stored_numbers(self) -> int:

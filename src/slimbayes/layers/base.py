@@ -7,8 +7,9 @@ from typing import Any, Self
 
 import torch
 from torch import Generator, Tensor, nn
+from torch.nn.utils import parametrize, remove_spectral_norm, remove_weight_norm
 
-from slimbayes.sampling import Sampling
+from slimbayes.sampling import Blocks, Draw, Passes, Sampling
 
 __all__ = ["BayesianLayer", "Collects", "Pick", "Stochastic", "along_rows", "every_module", "fused"]
 
@@ -43,16 +44,54 @@ def _find_fast() -> Any:
     return found
 
 
-class Stochastic:
+class InPass:
+    """What takes part in forward passes.
+
+    Attributes:
+        passes: The pass under way in each thread, one object for all layers of a model.
+    """
+
+    passes: Passes
+
+    @property
+    def sampling(self) -> Sampling:
+        """The state of the forward pass under way; set it for a layer that is used on its own."""
+        return self.passes.now
+
+    @sampling.setter
+    def sampling(self, state: Sampling) -> None:
+        self.passes = Passes(state)
+
+    def for_rows(self, name: str, rows: int, draw: Draw, members: int = 1) -> Tensor:
+        """Return random numbers for each of ``rows`` rows, ``(rows, *)``: all noise per example comes from here.
+
+        Args:
+            name: Of what they are for.
+            rows: Number of rows, a multiple of the pass's.
+            draw: Makes them: ``draw((members, n), generator)`` for n rows of each member.
+            members: Mixture components.
+        """
+        generator = self.sampling.generator
+        if isinstance(generator, Blocks):
+            return generator.for_rows(name, rows, draw, members)
+        return draw((members, rows // members), generator).flatten(0, 1)
+
+    def for_draws(self, name: str, count: int, draw: Callable[[int, Generator | None], Tensor]) -> Tensor:
+        """Return ``draw(count, generator)``: values of ``count`` draws, each for all rows of a draw."""
+        generator = self.sampling.generator
+        if isinstance(generator, Blocks):
+            return generator.for_draws(name, count, draw)
+        return draw(count, generator)
+
+
+class Stochastic(InPass):
     """A random tensor: a factor, a weight, an embedding table.
 
     Attributes:
         name: Its path in the model, under which ``BayesianModel.draw`` keeps its values.
-        sampling: The state of the forward pass, shared by all layers of a model.
     """
 
     name: str = ""
-    sampling: Sampling
 
     @abstractmethod
     def hold(self, members: int, samples: int, generator: Generator | None) -> Tensor:
@@ -64,24 +103,24 @@ class Stochastic:
 
     @abstractmethod
     def kl(self) -> Tensor:
-        """Return the KL to the prior: ``(members,)``, or a scalar where members share the law."""
+        """Return the KL to the prior: ``(members,)``, or a scalar where members share the posterior."""
 
     @property
     @abstractmethod
     def scale(self) -> Tensor:
-        """The scales of the law, in the shape of its locations."""
+        """The scales of the posterior, in the shape of its locations."""
 
     @abstractmethod
     def log_scale_gradients(self) -> list[Tensor]:
         """Return the gradients with respect to the logarithms that decide the scales; none before a backward pass."""
 
     def own_means(self) -> tuple[nn.Parameter, ...]:
-        """Return parameters of the plain network that became locations of this law."""
+        """Return parameters of the plain network that became locations of this posterior."""
         return ()
 
 
 class Collects:
-    """A part whose law is made of values met in training, such as SWAG's moments or a chain's samples.
+    """A part whose posterior is made of values met in training, such as SWAG's moments or a chain's samples.
 
     Attributes:
         collected: Values taken in so far.
@@ -101,7 +140,7 @@ class Collects:
         """Take in what training has arrived at."""
 
 
-class BayesianLayer:
+class BayesianLayer(InPass):
     """A layer with stochastic parts, made from a plain torch layer by changing its class in place.
 
     The layer object stays the same, so tied weights, shared modules, hooks and references from
@@ -115,23 +154,24 @@ class BayesianLayer:
 
     name: str = ""
     row_dim: int | None = None
-    sampling: Sampling
     plain_class: type[nn.Module]
 
     @classmethod
     def adopt(cls, layer: nn.Module, *args: Any, **kwargs: Any) -> Self:
         """Turn a plain layer into this class, keeping its weights; ``set_up`` adds the rest."""
         plain_class: type[nn.Module] = type(layer)
-        layer.__class__ = cls  # type: ignore[assignment]
+        computed = parametrize.is_parametrized(layer)
+        # torch computes a parametrized weight in a property of the layer's own class, which must stay one of its bases.
+        layer.__class__ = type(cls.__name__, (cls, plain_class), {"__module__": cls.__module__}) if computed else cls
         assert isinstance(layer, cls)
         layer.begin(plain_class, *args, **kwargs)
         return layer
 
     def begin(self, plain_class: type[nn.Module], *args: Any, **kwargs: Any) -> None:
-        """Set up a new layer whose weights are there already."""
+        """Finish a new layer, after torch's own constructor has made its weights."""
         self.plain_class = plain_class
         self.set_up(*args, **kwargs)
-        share_sampling(self, Sampling())
+        share_passes(self, Passes())
         name_parts(self)
 
     @abstractmethod
@@ -285,11 +325,11 @@ def every_module(root: nn.Module) -> list[nn.Module]:
     return found
 
 
-def share_sampling(module: Any, sampling: Sampling) -> None:
-    """Make every Bayesian part of ``module`` read one sampling state."""
+def share_passes(module: Any, passes: Passes) -> None:
+    """Make every Bayesian part of ``module`` take part in the same passes."""
     for part in module.modules():
-        if isinstance(part, (BayesianLayer, Stochastic)):
-            part.sampling = sampling
+        if isinstance(part, InPass):
+            part.passes = passes
 
 
 def name_parts(module: Any) -> None:
@@ -304,6 +344,28 @@ def plain_base(cls: type) -> type[nn.Module]:
     return next(base for base in cls.__mro__ if issubclass(base, nn.Module) and not issubclass(base, BayesianLayer))
 
 
+def computing_hook(layer: nn.Module) -> Callable[[Any], Any] | None:
+    """Return what removes the hook by which torch's older weight_norm or spectral_norm computes ``layer.weight``."""
+    own = {name for name, _ in (*layer.named_parameters(recurse=False), *layer.named_buffers(recurse=False))}
+    if {"weight_g", "weight_v"} <= own:
+        return remove_weight_norm
+    return remove_spectral_norm if {"weight_orig", "weight_u"} <= own else None
+
+
+def settle_weight(layer: BayesianLayer) -> None:
+    """Put a parameter in the place of a weight that is computed, by a parametrization or a hook, before folding."""
+    assert isinstance(layer, nn.Module)
+    if parametrize.is_parametrized(layer):
+        layer.parametrizations.eval()  # type: ignore[union-attr]  # a spectral norm stays what it is
+        weight: Any = layer.weight
+        del layer.parametrizations
+        layer.plain_class = layer.plain_class.__bases__[0]
+        layer.__class__ = type(layer).__bases__[0]
+        layer.register_parameter("weight", nn.Parameter(weight.detach().clone()))
+    elif (remove := computing_hook(layer)) is not None:
+        remove(layer)
+
+
 def become_plain(layer: BayesianLayer, modules: tuple[str, ...], attributes: tuple[str, ...]) -> None:
     """Strip a folded layer of what conversion added, and give it back its class."""
     assert isinstance(layer, nn.Module)
@@ -311,6 +373,6 @@ def become_plain(layer: BayesianLayer, modules: tuple[str, ...], attributes: tup
         layer._modules.pop(name, None)
         layer.__dict__.pop(name, None)
     plain_class: Any = layer.plain_class
-    for name in (*attributes, "name", "row_dim", "sampling", "plain_class"):
+    for name in (*attributes, "name", "row_dim", "passes", "plain_class"):
         layer.__dict__.pop(name, None)
     layer.__class__ = plain_class

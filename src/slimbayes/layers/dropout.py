@@ -1,4 +1,4 @@
-"""Filter-wise dropout: rank-1 factors whose law is Bernoulli, and which have no parameters."""
+"""Filter-wise dropout: rank-1 factors whose distribution is Bernoulli, and which have no parameters."""
 
 import math
 from dataclasses import dataclass

@@ -92,7 +92,7 @@ class ElementMask(Stochastic, nn.Module):
         elif sampling.noise == "shared":
             keep = self._kept_by(self.hold(1, sampling.samples, sampling.generator), shape, axis)
         else:
-            keep = self._kept_by_row(shape, anew)
+            keep = self._kept_by_row(shape, axis, anew)
         return x * keep.to(x.dtype) * (1 / (1 - self.rate))
 
     def _following(self, seeds: Tensor) -> Tensor:
@@ -104,11 +104,16 @@ class ElementMask(Stochastic, nn.Module):
         drawn[self.name] = hashed(drawn[self.name], seeds.new_tensor(-1)) if self.name in drawn else seeds
         return drawn[self.name]
 
-    def _kept_by_row(self, shape: tuple[int, ...], anew: bool) -> Tensor:
+    def _kept_by_row(self, shape: tuple[int, ...], axis: int, anew: bool) -> Tensor:
         drawn = None if anew else self.sampling.drawn
         if drawn is not None and self.name in drawn and drawn[self.name].shape == shape:
             return drawn[self.name]
-        keep = kept(shape, self.rate, self.loc.device, self.sampling.generator)
+        rest = (*shape[:axis], *shape[axis + 1 :])
+
+        def draw(rows: tuple[int, int], generator: Generator | None) -> Tensor:
+            return kept((*rows, *rest), self.rate, self.loc.device, generator)
+
+        keep = self.for_rows(self.name, shape[axis], draw).movedim(0, axis)
         if drawn is not None:
             drawn[self.name] = keep
         return keep

@@ -8,8 +8,8 @@ from torch import Tensor, nn
 
 from slimbayes._checks import check_count
 from slimbayes.families import Normal
-from slimbayes.layers.base import BayesianLayer, Pick, become_plain, draw_groups, plain_base
-from slimbayes.layers.gaussian import GaussianOptions, GaussianWeight, posterior_of, random_signs
+from slimbayes.layers.base import BayesianLayer, Pick, become_plain, draw_groups, plain_base, settle_weight
+from slimbayes.layers.gaussian import GaussianOptions, GaussianWeight, posterior_of
 
 __all__ = ["GaussianEmbedding"]
 
@@ -17,10 +17,13 @@ __all__ = ["GaussianEmbedding"]
 class GaussianEmbedding(BayesianLayer, nn.Embedding):
     """``nn.Embedding`` whose table is Gaussian with means ``weight``.
 
-    Members share the law (there is no member axis) but not the draws. With plain reparameterisation all rows of a
+    Members share the posterior (there is no member axis), not the draws. With plain reparameterisation all rows of a
     draw see the same table; with Flipout and local reparameterisation each row draws its own, in which a token that
     comes twice has one value. Of such a table only the entries that are looked up are made; but a table that is tied
     to a decoder is perturbed as Flipout does it, so that both see the same.
+
+    A table that a network reads by position, ``(1, length)`` or ``(length,)`` whatever the batch, answers with a row
+    axis: the positions are looked up for every row, in the table of its draw.
 
     Args:
         *args: The arguments of ``nn.Embedding``.
@@ -37,6 +40,8 @@ class GaussianEmbedding(BayesianLayer, nn.Embedding):
     """
 
     weight_posterior: GaussianWeight
+    #: Whether its input is the same for any batch; None while nobody knows.
+    by_position: bool | None = None
 
     def __init__(self, *args: Any, members: int = 1, **kwargs: Any) -> None:
         options, plain = GaussianOptions.split(kwargs)
@@ -70,9 +75,11 @@ class GaussianEmbedding(BayesianLayer, nn.Embedding):
         if sampling.samples == 0 and posterior.held is None:
             return self._look_up(input, self.weight)
         axis = self.rows_axis(input)
+        if self._has_no_rows(input, axis):
+            input, axis = self._for_every_row(input, axis)
         rows = self.rows_of(input, axis)
         tokens = input.movedim(axis, 0)
-        draws = 1 if self.sample_per == "batch" else self.members * sampling.samples
+        draws = sampling.weights(self.sample_per, self.members)
         if posterior.held is not None or sampling.noise == "shared" or self.estimator == "reparameterization":
             found = self._from_tables(tokens, posterior.values(draws))
         else:
@@ -81,6 +88,26 @@ class GaussianEmbedding(BayesianLayer, nn.Embedding):
             found = self._look_up(grouped, self.weight) + make(grouped, draws)
             found = found.view(*tokens.shape, self.embedding_dim)
         return found.movedim(0, axis)
+
+    def _has_no_rows(self, x: Tensor, axis: int) -> bool:
+        """Tell whether the input is read by position; while nobody has looked, by its length."""
+        if self.by_position is None and self.sampling.rows is not None:
+            return x.shape[axis] % self.sampling.rows > 0 and (x.dim() == 1 or x.shape[axis] == 1)
+        return bool(self.by_position)
+
+    def _for_every_row(self, positions: Tensor, axis: int) -> tuple[Tensor, int]:
+        """Repeat positions for each row, and return the axis of the rows."""
+        rows = self.sampling.rows
+        assert rows is not None
+        if positions.dim() == 1 and self.sampling.batch_dim == 0:
+            return positions.expand(rows, -1), 0
+        if positions.dim() == 1 or positions.shape[axis] != 1:
+            raise ValueError(
+                f"Embedding {self.label} is read by position: its input of shape {tuple(positions.shape)} does not "
+                f"carry the batch of {rows} rows, and has no axis of length 1 in its place. No row could have a draw "
+                f"of its own: exclude={self.label!r} leaves the table a point estimate."
+            )
+        return positions.expand(*positions.shape[:axis], rows, *positions.shape[axis + 1 :]), axis
 
     def _grouped(self, tokens: Tensor, groups: int) -> Tensor:
         """Reshape tokens to ``(groups, *)``, those of one draw together."""
@@ -102,17 +129,24 @@ class GaussianEmbedding(BayesianLayer, nn.Embedding):
 
     def _flipout(self, tokens: Tensor, draws: int) -> Tensor:
         """Return what ``(groups, length)`` tokens find in the perturbations that a tied decoder has, too."""
-        posterior, generator = self.weight_posterior, self.sampling.generator
-        delta = posterior.remember("delta", lambda: posterior.perturbation(draws, generator))
+        posterior = self.weight_posterior
+        delta = posterior.perturbations(draws)
         groups, (outputs, inputs) = tokens.shape[0], self.weight.shape
-        s = posterior.remember("s", lambda: random_signs((groups, inputs), self.weight, generator))
-        r = posterior.remember("r", lambda: random_signs((groups, outputs), self.weight, generator))
+        members = self.members if groups % self.members == 0 else 1
+        s = posterior.signs("s", groups, inputs, self.weight, members)
+        r = posterior.signs("r", groups, outputs, self.weight, members)
         return self._from_tables(tokens, delta) * s.unsqueeze(1) * r.gather(1, tokens).unsqueeze(-1)
 
     def _entries(self, tokens: Tensor, draws: int) -> Tensor:
         """Draw the perturbations that ``(groups, length)`` tokens find in a table for each group."""
         scale = self.weight_posterior.spread.at(tokens)
-        noise = Normal().noise(tuple(scale.shape), scale, self.sampling.generator).to(scale.dtype)
+        own = scale.shape[1:]
+        noise = self.for_rows(
+            f"{self.weight_posterior.name}/entries",
+            len(scale),
+            lambda shape, source: Normal().noise((*shape, *own), scale, source),
+            self.members if len(scale) % self.members == 0 else 1,
+        ).to(scale.dtype)
         length = tokens.shape[1]
         if (drawn := self.sampling.drawn) is not None:  # a token of an earlier call has its value already
             name = self.weight_posterior.name
@@ -127,8 +161,9 @@ class GaussianEmbedding(BayesianLayer, nn.Embedding):
 
     def fold(self, pick: Pick, member: int) -> nn.Module:
         """Become the plain embedding with the picked table."""
+        settle_weight(self)
         self.weight = self.weight_posterior.fold(pick)
-        become_plain(self, ("weight_posterior",), ("members", "estimator", "sample_per"))
+        become_plain(self, ("weight_posterior",), ("members", "estimator", "sample_per", "by_position"))
         return self
 
 

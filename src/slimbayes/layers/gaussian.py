@@ -8,6 +8,7 @@ from typing import Any, Self
 import torch
 from torch import Generator, Tensor, nn
 from torch import distributions as td
+from torch.nn.utils import parametrize
 
 from slimbayes._checks import check_choice, check_count, check_number
 from slimbayes.families import Normal
@@ -167,7 +168,10 @@ class GaussianWeight(Stochastic, nn.Module):
         return values * rows.unsqueeze(1)
 
     def own_means(self) -> tuple[nn.Parameter, ...]:
-        """Return the means: parameters of the layer whose law this is."""
+        """Return the means, or what they are computed from: parameters of the layer whose posterior this is."""
+        layer, attribute = self.owner
+        if parametrize.is_parametrized(layer, attribute):
+            return tuple(layer.parametrizations[attribute].parameters())  # type: ignore[index, union-attr]
         return (self.mean,)
 
     # ------------------------------------------------------------------ draws
@@ -203,7 +207,19 @@ class GaussianWeight(Stochastic, nn.Module):
         """Return the weights of this pass, ``(count, *shape)``: the held ones, or new ones."""
         if self.held is not None:
             return self.held
-        return self.remember("values", lambda: self.draw(count, self.sampling.generator))
+        return self.remember("values", lambda: self.for_draws(f"{self.name}/values", count, self.draw))
+
+    def perturbations(self, count: int) -> Tensor:
+        """Return what this pass adds to the means, for each of ``count`` draws (Flipout)."""
+        return self.remember("delta", lambda: self.for_draws(f"{self.name}/delta", count, self.perturbation))
+
+    def signs(self, side: str, rows: int, channels: int, like: Tensor, members: int = 1) -> Tensor:
+        """Return this pass's random signs of each member's rows, ``(rows, channels)``, like a tensor (Flipout)."""
+
+        def draw(shape: tuple[int, int], generator: Generator | None) -> Tensor:
+            return random_signs((*shape, channels), like, generator)
+
+        return self.remember(side, lambda: self.for_rows(f"{self.name}/{side}", rows, draw, members))
 
     def hold(self, members: int, samples: int, generator: Generator | None) -> Tensor:
         """Draw one weight per member and sample: ``(members * samples, *shape)``."""
@@ -314,6 +330,11 @@ def start_means(
     """Draw new means of ``layer.attribute`` where ``options.init`` asks for that; biases start at zero."""
     if options.init == "network":
         return
+    if parametrize.is_parametrized(layer, attribute):
+        raise ValueError(
+            f"Expected argument `init` to be 'network' for a {type(layer).__name__} whose {attribute} is computed by a "
+            f"parametrization, but got {options.init!r}. Call torch.nn.utils.parametrize.remove_parametrizations first."
+        )
     mean: nn.Parameter = getattr(layer, attribute)
     std = he_std if isinstance(options.init, str) else options.init
     with torch.no_grad():

@@ -5,8 +5,8 @@ from typing import Any
 
 from torch import Tensor
 
+from slimbayes.layers._gaussian_kernels import GaussianKernels
 from slimbayes.layers.gaussian import GaussianOptions
-from slimbayes.layers.gaussian_kernels import GaussianKernels
 from slimbayes.layers.linear import GaussianLinear
 from slimbayes.layers.multihead import Attention
 

@@ -5,8 +5,16 @@ from typing import Any
 
 from torch import Tensor, nn
 
-from slimbayes.layers.base import BayesianLayer, Pick, along_rows, become_plain, draw_groups, plain_base
-from slimbayes.layers.gaussian import GaussianOptions, GaussianWeight, posterior_of, random_signs, start_means
+from slimbayes.layers.base import (
+    BayesianLayer,
+    Pick,
+    along_rows,
+    become_plain,
+    draw_groups,
+    plain_base,
+    settle_weight,
+)
+from slimbayes.layers.gaussian import GaussianOptions, GaussianWeight, posterior_of, start_means
 
 __all__ = ["Gaussian", "deal_rows"]
 
@@ -82,11 +90,11 @@ class Gaussian(BayesianLayer, nn.Module):
         held = self.weight_posterior.held is not None
         if sampling.samples == 0 and not held:
             return self._plus_bias(self.apply_weight(input, self.weight, *args), self.bias, axis)
-        draws = 1 if self.sample_per == "batch" else sampling.samples
+        draws = sampling.weights(self.sample_per)
         if held or sampling.noise == "shared" or self.estimator == "reparameterization":
             return self._reparameterized(input, draws, axis, *args)
         groups = draw_groups(sampling, 1, rows)
-        shared = any(law is not None and law.tied for law in (self.weight_posterior, self.bias_posterior))
+        shared = any(part is not None and part.tied for part in (self.weight_posterior, self.bias_posterior))
         once = not shared and self._meets_rows_once(input, groups)
         local = self.estimator == "local" and once
         self._keep_one_weight_a_row(input, local)
@@ -122,23 +130,21 @@ class Gaussian(BayesianLayer, nn.Module):
         return self._plus_bias(y, bias, axis)
 
     def _flipout(self, x: Tensor, draws: int, groups: int, axis: int, *args: Any) -> Tensor:
-        posterior, generator = self.weight_posterior, self.sampling.generator
-        delta = posterior.remember("delta", lambda: posterior.perturbation(draws, generator))
+        posterior = self.weight_posterior
+        delta = posterior.perturbations(draws)
         deal_rows(self, x.shape[axis], delta.shape[0])
         inputs, outputs = self.sizes()
         # Signs belong to the weight's axes: a transposed convolution may share its weight with a convolution.
         first, second = ("s", "r") if self.output_dim == posterior.output_dim else ("r", "s")
-        s = posterior.remember(first, lambda: random_signs((groups, inputs), x, generator))
-        r = posterior.remember(second, lambda: random_signs((groups, outputs), x, generator))
+        s, r = posterior.signs(first, groups, inputs, x), posterior.signs(second, groups, outputs, x)
         flipped = along_rows(x, s, axis, self.channel_dim, False, self.label)
         noise = self.apply_weights(flipped, delta, axis, *args)
-        bias, law = self.bias, self.bias_posterior
-        if law is not None and law.tied:  # shared with another layer, whose signs are others
-            bias = law.values(draws)
-        elif law is not None:
+        bias, of_bias = self.bias, self.bias_posterior
+        if of_bias is not None and of_bias.tied:  # shared with another layer, whose signs are others
+            bias = of_bias.values(draws)
+        elif of_bias is not None:
             # The signs of the outputs make the bias's perturbation differ between rows, too.
-            shift = law.remember("delta", lambda: law.perturbation(draws, generator))
-            noise = along_rows(noise, shift, axis, self.channel_dim, True, self.label)
+            noise = along_rows(noise, of_bias.perturbations(draws), axis, self.channel_dim, True, self.label)
         noise = along_rows(noise, r, axis, self.channel_dim, False, self.label)
         return self._plus_bias(self.apply_weight(x, self.weight, *args) + noise, bias, axis)
 
@@ -149,6 +155,7 @@ class Gaussian(BayesianLayer, nn.Module):
 
     def fold(self, pick: Pick, member: int) -> nn.Module:
         """Become the plain layer with the picked weight and bias."""
+        settle_weight(self)
         self.weight = self.weight_posterior.fold(pick)
         if self.bias_posterior is not None:
             self.bias = self.bias_posterior.fold(pick)

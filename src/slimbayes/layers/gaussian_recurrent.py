@@ -4,7 +4,7 @@ from collections.abc import Iterator
 
 from torch import Tensor, nn
 
-from slimbayes.layers.gaussian_kernels import GaussianKernels
+from slimbayes.layers._gaussian_kernels import GaussianKernels
 from slimbayes.layers.recurrence import GRUStep, Kernel, LSTMStep, Recurrence, RNNStep
 
 __all__ = ["GaussianGRU", "GaussianLSTM", "GaussianRNN"]

@@ -6,9 +6,9 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from slimbayes.families import Normal
+from slimbayes.layers._local import local_linear
 from slimbayes.layers.base import fused
 from slimbayes.layers.gaussian_layer import Gaussian
-from slimbayes.layers.local import local_linear
 from slimbayes.layers.rank1 import Rank1
 
 __all__ = ["GaussianLinear", "LinearOp", "Rank1Linear", "linear_by_group"]
@@ -101,9 +101,11 @@ class GaussianLinear(LinearOp, Gaussian, nn.Linear):
         return x.dim() == 2 and x.shape[0] == groups
 
     def _local(self, x: Tensor) -> Tensor:
-        rows, sampling = x.shape[0], self.sampling
-        noise = fused("noise_for_rows", rows, self.out_features, self.weight, sampling)
+        rows, name = x.shape[0], self.weight_posterior.name
+        noise = fused("noise_for_rows", name, rows, self.out_features, self.weight, self.sampling)
         if noise is None:
-            noise = Normal().noise((rows, self.out_features), self.weight, sampling.generator)
+            noise = self.for_rows(
+                name, rows, lambda shape, source: Normal().noise((*shape, self.out_features), self.weight, source)
+            )
         bias_log = None if self.bias_posterior is None else self.bias_posterior.spread.logs()[0]
         return local_linear(x, self.weight, self.bias, noise, bias_log, *self.weight_posterior.spread.logs())

@@ -22,6 +22,7 @@ from slimbayes.layers.base import (
     fused,
     member_bias,
     plain_base,
+    settle_weight,
 )
 from slimbayes.layers.dropout_mask import ElementMask, refuse_to_fold
 from slimbayes.priors import Prior
@@ -52,9 +53,13 @@ class RowFactor(Stochastic):
     def _draw(self, groups: int, generator: Generator | None) -> Tensor:
         """Draw ``(groups, [rank,] channels)`` values, those of a member together."""
 
-    def _draw_for_rows(self, rows: int, generator: Generator | None) -> Any:
+    def _draw_for_rows(self, rows: int) -> Any:
         """Draw a vector for each row: ``(rows, [rank,] channels)``, or something whose ``values()`` are that."""
-        return self._draw(rows, generator)
+
+        def draw(shape: tuple[int, int], generator: Generator | None) -> Tensor:
+            return self._draw(math.prod(shape), generator).unflatten(0, shape)
+
+        return self.for_rows(self.name, rows, draw, self.members)
 
     def values(self, rows: int, layer: str) -> tuple[Tensor, ...]:
         """Return the draws that ``rows`` rows take, one tensor ``(groups, channels)`` for each rank.
@@ -83,8 +88,7 @@ class RowFactor(Stochastic):
                 f"Layer {layer} got {groups} rows, which is no multiple of its {self.members} members. Repeat "
                 "the batch once for each member, as BayesianModel does: x.repeat(members, ...)."
             )
-        shared = sampling.noise == "shared"
-        drawn = (self._draw if shared else self._draw_for_rows)(groups, sampling.generator)
+        drawn = self._draw(groups, sampling.generator) if sampling.noise == "shared" else self._draw_for_rows(groups)
         if found is not None:
             found[name] = drawn
         return drawn
@@ -111,11 +115,11 @@ class FactorOptions:
 
     Args:
         members: Mixture components K.
-        family: Law of the posterior: ``"normal"``, ``"cauchy"``, ``"student_t"``, ``"log_normal"``,
+        family: Of the posterior: ``"normal"``, ``"cauchy"``, ``"student_t"``, ``"log_normal"``,
             ``"delta"``, or a ``Family`` with parameters, such as ``StudentT(df=5)``.
         prior_mean: Location of the prior; None for the neutral value (1, or 0 if additive).
         prior_std: Scale of the prior.
-        prior_family: Law of the prior; None for that of the posterior. Also ``"horseshoe"``, and for log-normal
+        prior_family: Of the prior; None for that of the posterior. Also ``"horseshoe"``, and for log-normal
             factors ``"half_cauchy"`` and ``"inverse_gamma"``, which start at 0 whatever ``prior_mean`` is. The
             delta family has no KL unless one is given.
         prior_scale: ``"fixed"`` or ``"trainable"`` (one scale for each factor vector).
@@ -162,9 +166,12 @@ class FactorOptions:
         check_number("dropout_rate", self.dropout_rate, 0.0, 1.0, "It sets the initial scale; try 1e-3.")
         if self.clip is not None:
             check_number("clip", self.clip, low=0.0, remedy="The reference uses 10.")
+        check_number("prior_std", self.prior_std, 0.0, remedy="The papers use 0.1.")
+        if self.prior_mean is not None:
+            check_number("prior_mean", self.prior_mean)
         for name in ("prior_std", "init_spread", "dropout_rate"):
             setattr(self, name, float(getattr(self, name)))  # NumPy's numbers cannot be written as JSON
-        self._check_laws()
+        self._check_families()
         if self.prior_mean is None:
             self.prior_mean = self.neutral
         if self.perturbation == "additive" and self.rank > 1:
@@ -173,11 +180,11 @@ class FactorOptions:
                 "A sum of additive terms would multiply the weights by the rank."
             )
 
-    def _check_laws(self) -> None:
+    def _check_families(self) -> None:
         family = get_family(self.family)
         prior = family if self.prior_family is None else get_family(self.prior_family, "prior_family")
         if not family.posterior:
-            able = [name for name, law in FAMILIES.items() if law.posterior]
+            able = [name for name, known in FAMILIES.items() if known.posterior]
             raise ValueError(
                 f"Expected argument `family` to be one of {able}, but got {family.name!r}, which can only be "
                 "a prior. Give it as `prior_family`."
@@ -228,10 +235,10 @@ class FactorOptions:
 
     def to_json(self) -> dict[str, Any]:
         """Return the options as JSON values."""
-        laws = {"family": get_family(self.family).spec(), "prior_family": None}
+        families = {"family": get_family(self.family).spec(), "prior_family": None}
         if self.prior_family is not None:
-            laws["prior_family"] = get_family(self.prior_family).spec()
-        return {**asdict(self), **laws}
+            families["prior_family"] = get_family(self.prior_family).spec()
+        return {**asdict(self), **families}
 
     def factor(self, channels: int, summed: bool, device: Any, dtype: torch.dtype) -> Any:
         """Return a new factor of this description; see ``Factor``."""
@@ -251,7 +258,7 @@ class Factor(RowFactor, nn.Module):
     Args:
         channels: Length of the vector.
         options: The factor's description.
-        summed: Carries the 1/R that lets R rank-1 terms add up to the prior mean.
+        summed: Divide the prior mean, and the first locations, by R, so that R rank-1 terms add up to the prior mean.
         device: Where to put the parameters.
         dtype: Their type.
 
@@ -319,7 +326,7 @@ class Factor(RowFactor, nn.Module):
 
     @property
     def random(self) -> bool:
-        """Whether the law has a spread."""
+        """Whether the distribution has a spread."""
         return self.rho is not None
 
     @property
@@ -344,9 +351,9 @@ class Factor(RowFactor, nn.Module):
         # Half-precision factors are drawn in float32; what they scale is not.
         return self._clipped(drawn).to(self.loc.dtype)
 
-    def _draw_for_rows(self, rows: int, generator: Generator | None) -> Any:
+    def _draw_for_rows(self, rows: int) -> Any:
         found = fused("signed_noise", self, rows, self.sampling) if self.random else None
-        return self._draw(rows, generator) if found is None else found
+        return super()._draw_for_rows(rows) if found is None else found
 
     def _clipped(self, values: Tensor) -> Tensor:
         return values if self.clip is None else values.clamp(-self.clip, self.clip)
@@ -387,7 +394,7 @@ class Factor(RowFactor, nn.Module):
             return [self.rho.grad * self.scale / torch.sigmoid(self.rho)]
 
     def extra_repr(self) -> str:
-        """Show the law and the shape."""
+        """Show the distribution and the shape."""
         return f"{self.family.name}, {tuple(self.loc.shape)}"
 
 
@@ -574,6 +581,7 @@ class Rank1(BayesianLayer, nn.Module):
 
     def fold(self, pick: Pick, member: int) -> nn.Module:
         """Become the plain layer with weight W ∘ sum_j r_j s_j^T (Eq. 1) and the member's bias."""
+        settle_weight(self)
         s = None if self.input_factor is None else pick(self.input_factor)
         r = None if self.output_factor is None else pick(self.output_factor)
         weight, bias = self.weight, self.bias

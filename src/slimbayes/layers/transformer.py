@@ -1,5 +1,6 @@
 """Keeps torch's fused transformer paths, which read weights directly, away from Bayesian layers."""
 
+import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any
@@ -11,6 +12,8 @@ from slimbayes.layers.base import BayesianLayer
 
 __all__ = ["Patch", "close_fast_paths", "undo_patches", "without_fused_paths"]
 
+_switching = threading.RLock()
+
 #: Module name, attribute, and the value it had.
 Patch = tuple[str, str, Any]
 
@@ -18,7 +21,7 @@ Patch = tuple[str, str, Any]
 def close_fast_paths(net: nn.Module) -> list[Patch]:
     """Close the fused paths of transformer modules that hold a Bayesian layer; return what was changed.
 
-    In evaluation without gradients, ``nn.TransformerEncoderLayer`` hands the weights of its children to
+    In evaluation without gradients, ``nn.TransformerEncoderLayer`` passes the weights of its children to
     one fused kernel, and ``nn.TransformerEncoder`` turns padded batches into nested tensors for it. Both
     would bypass the factors. Where torch asks whether the activation is one that the kernel knows, we
     say no.
@@ -50,10 +53,14 @@ def undo_patches(net: nn.Module, patches: list[Patch]) -> None:
 
 @contextmanager
 def without_fused_paths() -> Iterator[None]:
-    """Keep plain transformers on the path that answers for padded positions too, and that ``vmap`` can follow."""
-    enabled = torch.backends.mha.get_fastpath_enabled()
-    torch.backends.mha.set_fastpath_enabled(False)
-    try:
-        yield
-    finally:
-        torch.backends.mha.set_fastpath_enabled(enabled)
+    """Keep plain transformers on the path that answers for padded positions too, and that ``vmap`` can follow.
+
+    The switch is one for all threads: one at a time.
+    """
+    with _switching:
+        enabled = torch.backends.mha.get_fastpath_enabled()
+        torch.backends.mha.set_fastpath_enabled(False)
+        try:
+            yield
+        finally:
+            torch.backends.mha.set_fastpath_enabled(enabled)

@@ -5,9 +5,9 @@ from typing import Any
 from torch import Generator, Tensor, nn
 
 from slimbayes._checks import check_choice, check_count, check_number
-from slimbayes.ensembles.chain_factor import KeptFactor
-from slimbayes.mcmc.base import Sampler
-from slimbayes.mcmc.chain_model import ChainModel
+from slimbayes.ensembles._chain_factor import KeptFactor
+from slimbayes.mcmc._chain_model import ChainModel
+from slimbayes.mcmc.sampler import Sampler
 from slimbayes.mcmc.samplers import SGHMC, SGLD
 from slimbayes.model import unwrapped
 

@@ -7,7 +7,7 @@ import torch
 from torch import Tensor
 
 from slimbayes._checks import check_number
-from slimbayes.mcmc.base import Sampler
+from slimbayes.mcmc.sampler import Sampler
 
 __all__ = ["PSGLD", "SGHMC", "SGLD"]
 
@@ -22,7 +22,7 @@ class SGLD(Sampler):
     which is Welling & Teh 2011, Eq. 4, with their :math:`\epsilon_t = 2 \, \mathrm{lr} / N` and a temperature; g, T
     and N are those of ``Sampler``. At ``temperature=0`` it is SGD.
 
-    The step is finite and there is no Metropolis test, so that the law is a little too wide. With full gradients
+    The step is finite and there is no Metropolis test, so draws are a little too wide. With full gradients
     of a quadratic :math:`U / N` of Hessian A the stationary covariance is exactly
 
     .. math::
@@ -68,7 +68,10 @@ class PSGLD(Sampler):
 
     which is Li et al. 2016, Algorithm 1, with their :math:`\epsilon_t = 2 \, \mathrm{lr} / N`. As they do, it leaves
     out :math:`\Gamma`, the term for the change of G with :math:`\theta`: the bias that stays vanishes as
-    :math:`\alpha \to 1`. At ``temperature=0`` and without a prior it is ``torch.optim.RMSprop``.
+    :math:`\alpha \to 1`. V starts, before the first step, at the mean over the whole parameter of
+    :math:`\nabla \ell \odot \nabla \ell`. (With them it starts at 0, so that a weight whose first gradient is small by
+    chance is thrown far out of the posterior.) At ``temperature=0`` and without a prior it is
+    ``torch.optim.RMSprop`` with that start.
 
     Args:
         params: See ``Sampler``, here and for the rest.
@@ -113,10 +116,10 @@ class PSGLD(Sampler):
 
     def _move(self, parameter: Tensor, group: dict[str, Any]) -> None:
         state = self.state[parameter]
+        gradient, square = self._gradient(parameter, group), parameter.grad.square()  # type: ignore[union-attr]
         if not state:
-            state["square"] = torch.zeros_like(parameter)
-        gradient = self._gradient(parameter, group)
-        state["square"].mul_(group["decay"]).addcmul_(parameter.grad, parameter.grad, value=1 - group["decay"])
+            state["square"] = square.mean().expand_as(square).clone()
+        state["square"].mul_(group["decay"]).add_(square, alpha=1 - group["decay"])
         root = state["square"].sqrt().add_(group["eps"])
         parameter.addcdiv_(gradient, root, value=-group["lr"])
         self._add_noise(parameter, group, 2 * group["lr"] / group["num_data"], root.rsqrt())
@@ -132,7 +135,7 @@ class SGHMC(Sampler):
 
     which is Wenzel et al. 2020, Algorithm 1, with :math:`h = \sqrt{\mathrm{lr} / N}` and :math:`h \gamma = \alpha`.
     In :math:`v = h m` it is Chen et al. 2014, Eq. 15 (the form of their Eq. 13 that has the constants of SGD with
-    momentum), with :math:`\eta = \mathrm{lr} / N` and :math:`\hat\beta = 0`. The law of m, N(0, T) under weak
+    momentum), with :math:`\eta = \mathrm{lr} / N` and :math:`\hat\beta = 0`. The distribution of m, N(0, T) under weak
     friction, is the same at any small step size, so that ``lr`` may follow a schedule. With a
     constant ``lr`` and ``temperature=0`` it is SGD with momentum :math:`1 - \alpha`; with ``momentum_decay=1`` it is
     SGLD.

@@ -20,6 +20,7 @@ def _rebuild(net: nn.Module, family: str, dropout_rate: float, **options: Any) -
 @register_method(
     title="BatchEnsemble",
     rebuild=_rebuild,
+    for_trained={"init_spread": 0.1},
 )
 def batch_ensemble(
     net: nn.Module,
@@ -47,6 +48,7 @@ def batch_ensemble(
     embedding_prior_std: float = 1.0,
     noise: str = "example",
     batch_dim: int = 0,
+    trained: bool = False,
 ) -> BayesianModel:
     r"""Make a BatchEnsemble out of a network: ``sb.rank1`` with the delta family, and so without a KL.
 
@@ -80,12 +82,14 @@ def batch_ensemble(
         prior_mean: Location of that prior, see ``sb.rank1``, as for the arguments below.
         prior_std: Its scale.
         prior_scale: ``"fixed"`` or ``"trainable"``.
-        scale_prior: A law on the prior's scale.
+        scale_prior: A distribution of the prior's scale.
         perturbation: ``"multiplicative"`` or ``"additive"``.
         embedding: ``"point"``; or ``"mean_field"``, a normal posterior that the members share.
         embedding_prior_std: Scale of that posterior's prior.
         noise: Of mean-field embeddings, which alone are random: ``"example"`` or ``"shared"``.
         batch_dim: Axis of the batch in inputs and outputs of two or more dimensions.
+        trained: The network is trained already: options that are not given have values that suit it,
+            ``init_spread=0.1``.
 
     Returns:
         A ``BayesianModel`` whose output has the members on the first axis.

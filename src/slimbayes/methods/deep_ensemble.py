@@ -9,8 +9,8 @@ from torch import nn
 
 from slimbayes.conversion import copy_of
 from slimbayes.ensembles.networks import Networks
+from slimbayes.methods._whole import Source, members_of, saved_networks, whole_model
 from slimbayes.methods.registry import register_method
-from slimbayes.methods.whole import Source, members_of, saved_networks, whole_model
 from slimbayes.model import BayesianModel
 
 __all__ = ["add_member", "deep_ensemble", "ensemble_of"]

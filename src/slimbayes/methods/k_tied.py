@@ -12,15 +12,18 @@ from slimbayes.model import BayesianModel
 
 __all__ = ["k_tied"]
 
+#: Terms that the paper recommends; they are always allowed.
+DEFAULT = 2
+
 
 def _rebuild(net: nn.Module, untied: list[str] | None = None, **options: Any) -> BayesianModel:
     return k_tied(net, untied=None if untied is None else exactly(untied), **options)
 
 
-@register_method(title="k-tied", rebuild=_rebuild)
+@register_method(title="k-tied", rebuild=_rebuild, for_trained={"prior": "tied_mean", "prior_std": 0.02})
 def k_tied(
     net: nn.Module,
-    k: int = 2,
+    k: int = DEFAULT,
     prior_std: float = 0.3,
     estimator: str = "reparameterization",
     *,
@@ -37,6 +40,7 @@ def k_tied(
     exclude: Selector = None,
     freeze_base: bool = False,
     batch_dim: int = 0,
+    trained: bool = False,
 ) -> BayesianModel:
     """Give every weight a Gaussian posterior whose standard deviations are tied: sigma = U V^T of rank k (Eq. 8).
 
@@ -46,7 +50,7 @@ def k_tied(
 
     Args:
         net: Any network; it is copied, its weights are the means.
-        k: Number of terms; the paper finds that 2 is enough.
+        k: Number of terms; the paper finds that 2 is enough. At most the rank that some weight can have.
         prior_std: Scale of the prior N(0, prior_std^2).
         estimator: ``"reparameterization"``, ``"local"`` or ``"flipout"``, see ``sb.mean_field``.
         untied: Layers that keep a standard deviation for each weight, such as ``nn.Conv2d`` in the paper's LeNet.
@@ -62,6 +66,8 @@ def k_tied(
         exclude: As for ``sb.mean_field``.
         freeze_base: As for ``sb.mean_field``.
         batch_dim: As for ``sb.mean_field``.
+        trained: The network is trained already: options that are not given have values that suit it,
+            ``prior="tied_mean"``, ``prior_std=0.02``.
 
     Returns:
         A ``BayesianModel`` whose output has the draws on the first axis.
@@ -88,4 +94,19 @@ def k_tied(
         bayesian_bias=bayesian_bias,
         sample_per=sample_per,
     )
+    if isinstance(net, nn.Module):
+        _check_k(options.k, net)
     return gaussian_model(net, options, noise, include, exclude, freeze_base, batch_dim, untied)
+
+
+def _check_k(k: int | None, net: nn.Module) -> None:
+    """Raise if no weight can have standard deviations of rank k, so that k terms tie nothing."""
+    weights = [weight for weight in net.parameters() if weight.dim() > 1 and weight.numel()]
+    sides = [(size, weight.numel() // size) for weight in weights for size in weight.shape[:2]]
+    largest = max(sides, key=min, default=None)
+    if k is not None and largest is not None and k > max(DEFAULT, min(largest)):
+        raise ValueError(
+            f"Expected argument `k` to be at most {max(DEFAULT, min(largest))}, but got {k}: no weight has a larger "
+            f"rank (the largest is {largest[0]} x {largest[1]}), so that more terms tie nothing. Use a smaller k, or "
+            "sb.mean_field."
+        )

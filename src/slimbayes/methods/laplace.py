@@ -1,32 +1,30 @@
-"""Laplace's approximation on the last layer (MacKay 1992; Daxberger et al. 2021), computed by laplace-torch."""
+"""Laplace's approximation on the last layer (MacKay 1992; Daxberger et al. 2021)."""
 
 import copy
 import math
-import warnings
-from collections.abc import Iterable, Iterator
-from contextlib import contextmanager
-from importlib import import_module
+from collections.abc import Iterable
 from typing import Any
 
 import torch
+import torch.nn.functional as F
 from torch import Tensor, nn
-from torch.utils.data import DataLoader, TensorDataset
 
 from slimbayes._checks import check_choice, check_number
 from slimbayes.conversion import Conversion, Part, all_parameters, copy_of, find_converter, own_parameters
-from slimbayes.ensembles.covariance_root import ROOTS
+from slimbayes.ensembles._covariance_root import ROOTS
 from slimbayes.ensembles.laplace import DenseNormalLinear
+from slimbayes.ensembles.last_layer_curvature import CURVATURES, Curvature
 from slimbayes.layers.base import BayesianLayer
-from slimbayes.likelihoods import Categorical, Gaussian, Likelihood
+from slimbayes.likelihoods import Likelihood, mixture
 from slimbayes.methods import mean_field  # noqa: F401  registers what can be converted
-from slimbayes.methods.last_step import last_step, read, readable
+from slimbayes.methods._last_step import last_step, read, readable
 from slimbayes.methods.registry import register_method
 from slimbayes.model import BayesianModel
 
 __all__ = ["dense_normal_model", "laplace"]
 
-#: Numbers that laplace-torch may hold at once for a batch.
-MAX_NUMBERS = 2**24
+#: Prior precisions that are tried on validation data, and the draws that score them.
+TRIED, DRAWS = tuple(10.0 ** (exponent / 2) for exponent in range(-4, 11)), 100
 #: Between which the best prior precision is looked for, and how often the interval is halved.
 LOG_PRECISIONS, BISECTIONS = (-40.0, 40.0), 60
 
@@ -42,13 +40,14 @@ def laplace(
     likelihood: str | dict[str, Any] | Likelihood = "categorical",
     *,
     structure: str = "full",
-    prior_precision: float | str = 1.0,
+    prior_precision: float | str | None = None,
+    validation_batches: Iterable[tuple[Any, Tensor]] | None = None,
     layer: str | None = None,
     temperature: float = 1.0,
     noise: str = "shared",
     batch_dim: int = 0,
 ) -> BayesianModel:
-    r"""Give the last layer of a trained network a Gaussian posterior around its weights; needs laplace-torch.
+    r"""Give the last layer of a trained network a Gaussian posterior around its weights.
 
     .. math::
         q(w) = N(\hat w, \Sigma), \qquad \Sigma^{-1} = \frac1T \sum_n J_n^\top \Lambda_n J_n + \delta I
@@ -56,7 +55,7 @@ def laplace(
     with the layer's Jacobian :math:`J_n = \partial f_n / \partial w`, the likelihood's curvature :math:`\Lambda`
     (:math:`\operatorname{diag}(p) - p p^\top` of a softmax, :math:`I / \sigma^2` of a Gaussian), the prior
     N(0, 1 / delta) and the temperature T: the generalised Gauss-Newton form, exact for a Gaussian likelihood if the
-    weights are its best ones. The saved model loads and predicts without laplace-torch.
+    weights are its best ones.
 
     A layer whose weight is tied to another one (a decoder to its embedding) draws its own use of it alone.
 
@@ -68,10 +67,14 @@ def laplace(
             ``"gaussian"`` is the root mean square of the training residuals; ``sb.Gaussian(noise=0.1)`` states it.
         structure: Of the covariance of P weights: ``"full"`` (P^2 numbers), ``"kron"`` (a Kronecker product, for large
             layers) or ``"diag"``.
-        prior_precision: delta; ``"marglik"`` for the one with the largest marginal likelihood: that with
-            :math:`\delta \|\hat w\|^2 = \sum_i \lambda_i / (\lambda_i + \delta)`, for eigenvalues :math:`\lambda` of
-            the curvature (MacKay 1992). A network trained with ``weight_decay`` on the mean loss of N examples had
-            N * weight_decay.
+        prior_precision: delta; or how it is chosen: ``"validation"``, the one of some powers of ten whose draws have
+            the best likelihood on ``validation_batches``; ``"marglik"``, the one with the largest marginal likelihood:
+            that with :math:`\delta \|\hat w\|^2 = \sum_i \lambda_i / (\lambda_i + \delta)`, for eigenvalues
+            :math:`\lambda` of the curvature (MacKay 1992). None for ``"validation"`` where there are such data, else
+            ``"marglik"``. A network trained with ``weight_decay`` on the mean loss of N examples had N * weight_decay.
+        validation_batches: Data that the network was not trained on, in the form of ``train_batches``. Where a network
+            fits its training data almost perfectly, the marginal likelihood asks for far too wide a posterior, and
+            these are what keeps the predictions as good as they were.
         layer: Name of the layer; None for the last ``nn.Linear`` in the order of definition.
         temperature: T; below 1 the posterior is narrower.
         noise: ``"shared"``: one weight for each draw. ``"example"``: one for each row.
@@ -83,44 +86,57 @@ def laplace(
     Example:
         >>> net = nn.Sequential(nn.Linear(8, 16), nn.ReLU(), nn.Linear(16, 3))
         >>> batches = [(torch.randn(20, 8), torch.randint(3, (20,)))]
-        >>> model = laplace(net, batches)  # doctest: +SKIP
-        >>> model(torch.randn(5, 8), samples=6).shape  # doctest: +SKIP
+        >>> model = laplace(net, batches)
+        >>> model(torch.randn(5, 8), samples=6).shape
         torch.Size([6, 5, 3])
     """
     check_number("temperature", temperature, low=0.0)
+    if prior_precision is None:
+        prior_precision = "marglik" if validation_batches is None else "validation"
     if isinstance(prior_precision, str):
-        check_choice("prior_precision", prior_precision, ("marglik",))
-    library = _library()
+        check_choice("prior_precision", prior_precision, ("marglik", "validation"))
+    if (prior_precision == "validation") != (validation_batches is not None):
+        raise ValueError(
+            f"Expected arguments `prior_precision` to be 'validation' and `validation_batches` to be data, or neither, "
+            f"but got {prior_precision!r} and {'none' if validation_batches is None else 'some'}. Add or drop the data."
+        )
     start = 1.0 if isinstance(prior_precision, str) else prior_precision
     model = dense_normal_model(net, layer, structure, start, temperature, noise, batch_dim)
     name = model.options["layer"]
     reading = readable(likelihood)
     found = last_step(net, name, train_batches, reading)
-    reading, features, targets = read(reading, isinstance(likelihood, Likelihood), *found)
+    reading, features, _ = read(reading, isinstance(likelihood, Likelihood), *found)
     converted = model.net.get_submodule(name)
     assert isinstance(converted, DenseNormalLinear)
-    with warnings.catch_warnings(), _double_by_default():
-        warnings.simplefilter("ignore")
-        fitted = library.Laplace(
-            nn.Sequential(nn.Identity(), _plain_copy(converted)),
-            "classification" if isinstance(reading, Categorical) else "regression",
-            subset_of_weights="last_layer",
-            hessian_structure=structure,
-            last_layer_name="1",
-            prior_precision=start,
-            temperature=temperature,
-            # For a diagonal the default backend makes the Jacobians of all outputs: hundreds of times the work.
-            backend=library.curvature.BackPackGGN if structure == "diag" else None,
-            **({"sigma_noise": reading.noise} if isinstance(reading, Gaussian) else {}),
-        )
-        fitted.fit(_loader(features.double(), targets, converted, structure))
-        if prior_precision == "marglik":
-            means = torch.cat([p.detach().flatten() for p in converted.posterior.own_means()])
-            fitted.prior_precision = best_precision(_curvatures(fitted, structure), means)
-    converted.posterior.root.load_state_dict(_root_of(fitted, structure))
-    model.options["prior_precision"] = converted.posterior.prior_precision = float(fitted.prior_precision)
+    head = tuple(part.detach().double() for part in converted.posterior.own_means())
+    features = features.double()
+    curvature = CURVATURES[structure](features, F.linear(features, *head), reading, temperature, len(head) > 1)
+    if prior_precision == "marglik":
+        start = best_precision(curvature.eigenvalues(), torch.cat([part.flatten() for part in head]))
+    if validation_batches is not None:
+        seen = last_step(net, name, validation_batches, reading)
+        start = _best_on(curvature, converted, reading, *read(reading, True, *seen)[1:])
+    converted.posterior.root.load_state_dict(curvature.root(start))
+    model.options["prior_precision"] = converted.posterior.prior_precision = start
     model.likelihood = reading.to(converted.weight)
     return model
+
+
+def _best_on(
+    curvature: Curvature, layer: DenseNormalLinear, reading: Likelihood, features: Tensor, targets: Tensor
+) -> float:
+    """Return the one of ``TRIED`` whose draws have the best likelihood; all meet the same noise."""
+    features, root = features.double(), copy.deepcopy(layer.posterior.root).double()
+    mean = layer.posterior.mean.detach().double()
+    noise = torch.randn(DRAWS, len(mean), generator=torch.Generator().manual_seed(0), dtype=torch.double).to(mean)
+    scores = []
+    for precision in TRIED:
+        root.load_state_dict(curvature.root(precision))
+        weights, biases = layer.parts(mean + root(noise))
+        outputs = features @ weights.mT
+        outputs = outputs if biases is None else outputs + biases.unsqueeze(1)
+        scores.append(mixture(reading.log_prob(outputs, targets)).mean().item())
+    return TRIED[scores.index(max(scores))]
 
 
 def dense_normal_model(
@@ -132,7 +148,7 @@ def dense_normal_model(
     noise: str = "shared",
     batch_dim: int = 0,
 ) -> BayesianModel:
-    """Return a model whose last layer has a Gaussian law of this structure, with unit covariance until it is set."""
+    """Return a model whose last layer has a Gaussian posterior of this structure, of unit covariance at first."""
     if not isinstance(net, nn.Module):
         raise TypeError(f"Expected argument `net` to be a torch.nn.Module, but got {type(net).__name__}.")
     if isinstance(net, BayesianModel) or any(isinstance(module, BayesianLayer) for module in net.modules()):
@@ -166,46 +182,15 @@ def dense_normal_model(
     return BayesianModel(conversion, "laplace", options)
 
 
-def _library() -> Any:
-    try:
-        with warnings.catch_warnings():
-            warnings.simplefilter("ignore")
-            return import_module("laplace")
-    except ImportError as error:
-        raise ImportError(f"sb.laplace needs {error.name}: pip install laplace-torch") from error
-
-
 def _last_linear(net: nn.Module, layer: str | None) -> str:
-    able = [name for name, module in net.named_modules() if isinstance(module, nn.Linear)]
+    # The posterior is of a weight, not of what a parametrization or a hook computes it from.
+    able = [name for name, m in net.named_modules() if isinstance(m, nn.Linear) and isinstance(m.weight, nn.Parameter)]
     able = [name for name in able if not find_converter("mean_field", net.get_submodule(name))[1]]
     if not able:
         raise ValueError("Expected argument `net` to end in a plain nn.Linear, but it has none. Give it one.")
     if layer is not None:
         check_choice("layer", layer, able)
     return able[-1] if layer is None else layer
-
-
-@contextmanager
-def _double_by_default() -> Iterator[None]:
-    """Let tensors that laplace-torch makes for itself have the type of those that it is given."""
-    before = torch.get_default_dtype()
-    torch.set_default_dtype(torch.double)
-    try:
-        yield
-    finally:
-        torch.set_default_dtype(before)
-
-
-def _loader(features: Tensor, targets: Tensor, layer: nn.Linear, structure: str) -> DataLoader[Any]:
-    outputs, inputs = layer.weight.shape
-    a_row = outputs * (outputs * (inputs + 1) if structure == "full" else outputs + inputs)
-    return DataLoader(TensorDataset(features, targets), batch_size=max(1, MAX_NUMBERS // a_row))
-
-
-def _plain_copy(layer: nn.Linear) -> nn.Linear:
-    head = nn.Linear(layer.in_features, layer.out_features, layer.bias is not None, layer.weight.device, torch.double)
-    head.load_state_dict({name: copy.deepcopy(p.detach()) for name, p in layer.named_parameters(recurse=False)})
-    return head
 
 
 def best_precision(curvatures: Tensor, weights: Tensor) -> float:
@@ -226,29 +211,3 @@ def best_precision(curvatures: Tensor, weights: Tensor) -> float:
         delta = math.exp(middle)
         low, high = (middle, high) if (curvatures / (curvatures + delta)).sum() > delta * size else (low, middle)
     return math.exp(low)
-
-
-def _curvatures(fitted: Any, structure: str) -> Tensor:
-    """Return the eigenvalues of the likelihood's curvature as the structure has it, ``(P,)``."""
-    if structure == "full":
-        return torch.linalg.eigvalsh(fitted.posterior_precision) - fitted.prior_precision
-    root = _root_of(fitted, structure)
-    return torch.cat([root[name].flatten() for name in root if name.endswith("std")]) ** -2 - fitted.prior_precision
-
-
-def _root_of(fitted: Any, structure: str) -> dict[str, Tensor]:
-    """Return the buffers of a ``CovarianceRoot`` from a posterior of laplace-torch."""
-    if structure != "kron":
-        return {"cholesky" if structure == "full" else "std": fitted.posterior_scale}
-    precision = fitted.posterior_precision
-    bases, values, deltas = precision.eigenvectors, precision.eigenvalues, precision.deltas
-    one = torch.ones_like(values[0][0][:1])  # a weight of one number has one factor
-    outputs, inputs = values[0] if len(values[0]) == 2 else (values[0][0], one)
-    state = {
-        "output_basis": bases[0][0],
-        "input_basis": bases[0][1] if len(bases[0]) == 2 else one.view(1, 1),
-        "std": (torch.outer(outputs, inputs) + deltas[0]).rsqrt(),
-    }
-    bias = {"bias_basis": bases[1][0], "bias_std": (values[1][0] + deltas[1]).rsqrt()} if len(bases) > 1 else {}
-    nothing = state["std"].new_zeros(0)
-    return {**state, "bias_basis": nothing.view(0, 0), "bias_std": nothing, **bias}

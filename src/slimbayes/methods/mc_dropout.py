@@ -21,8 +21,8 @@ from slimbayes.conversion import (
     matches,
     own_parameters,
 )
+from slimbayes.layers._dropout_own import keep_on, own_rate
 from slimbayes.layers.dropout import DropoutOptions
-from slimbayes.layers.dropout_own import keep_on, own_rate
 from slimbayes.layers.norm import NORMS
 from slimbayes.methods import rank1  # noqa: F401  registers the layers that dropout is put around
 from slimbayes.methods.registry import register_method
@@ -60,6 +60,7 @@ def _rebuild(net: nn.Module, freeze_base: bool, **options: Any) -> BayesianModel
 @register_method(
     title="MC dropout",
     rebuild=_rebuild,
+    for_trained={"rate": 0.02},
 )
 def mc_dropout(
     net: nn.Module,
@@ -71,6 +72,7 @@ def mc_dropout(
     include: Selector = None,
     exclude: Selector = None,
     batch_dim: int = 0,
+    trained: bool = False,
 ) -> BayesianModel:
     r"""Make a network whose draws are its dropout masks; no parameters are added, and there is no KL.
 
@@ -80,12 +82,12 @@ def mc_dropout(
     .. math::
         E[y_j] = \sum_i W_{ji} x_i + b_j, \qquad Var[y_j] = \frac{rate}{1 - rate} \sum_i W_{ji}^2 x_i^2,
 
-    and one behind which it stands with mean y and variance rate / (1 - rate) y^2. Training is ordinary dropout
+    and one that it follows with mean y and variance rate / (1 - rate) y^2. Training is ordinary dropout
     training; ``samples=0`` is the network without dropout.
 
     The stronger recipe of Uncertainty Baselines drops whole filters after every layer but the last, and averages 30
     samples: ``mc_dropout(net, 0.1, place="after")`` and ``model.predict(x, samples=30)``. (Inside their residual
-    blocks dropout stands behind norm and activation, where one would write an ``nn.Dropout2d`` into the network.)
+    blocks dropout stands after norm and activation, where one would write an ``nn.Dropout2d`` into the network.)
 
     Args:
         net: Any network; it is copied and its weights are kept.
@@ -94,7 +96,7 @@ def mc_dropout(
         place: ``"own"``: dropout modules of the network (also those inside recurrent layers and attention) stay on in
             prediction. ``"before"``: dropout is inserted before every layer with weights, the network's inputs
             included; but a convolution that is the first layer is left if whole filters are dropped, which would be
-            whole colours of a picture. ``"after"``: behind every such layer except the last, whose outputs are the
+            whole colours of a picture. ``"after"``: after every such layer except the last, whose outputs are the
             answer. First and last are by the order of definition; ``include`` picks them all the same. None for
             ``"own"`` if there is any, else ``"before"``. Calls of ``torch.nn.functional.dropout`` cannot be seen: they
             keep torch's meaning, as do the network's own modules where dropout is inserted.
@@ -107,6 +109,8 @@ def mc_dropout(
         include: Modules to convert, as in ``sb.rank1``.
         exclude: Modules to leave.
         batch_dim: Axis of the batch in inputs and outputs of two or more dimensions.
+        trained: The network is trained already: options that are not given have values that suit it,
+            ``rate=0.02``.
 
     Returns:
         A ``BayesianModel`` of one member.

@@ -8,8 +8,10 @@ from torch import nn
 
 from slimbayes.conversion import Selector, checked_selector, convert, matches, register_converter
 from slimbayes.layers import conv, embedding, gaussian_attention, gaussian_recurrent, linear
-from slimbayes.layers.base import BayesianLayer
+from slimbayes.layers.base import BayesianLayer, computing_hook
+from slimbayes.layers.foreign import FOREIGN, foreign_converter
 from slimbayes.layers.gaussian import GaussianOptions
+from slimbayes.layers.gaussian_layer import Gaussian
 from slimbayes.methods.registry import register_method
 from slimbayes.model import BayesianModel
 
@@ -29,7 +31,7 @@ class GaussianSettings:
     memo: dict[int, Any] = field(default_factory=dict)
 
 
-@register_method(title="mean-field")
+@register_method(title="mean-field", for_trained={"prior": "tied_mean", "prior_std": 0.02})
 def mean_field(
     net: nn.Module,
     prior_std: float = 0.3,
@@ -47,6 +49,7 @@ def mean_field(
     exclude: Selector = None,
     freeze_base: bool = False,
     batch_dim: int = 0,
+    trained: bool = False,
 ) -> BayesianModel:
     """Give every weight of a network a Gaussian posterior of its own: q(W) = N(mean, sigma^2) (Eq. 5).
 
@@ -74,6 +77,8 @@ def mean_field(
         exclude: Layers to leave.
         freeze_base: Train the standard deviations alone; everything of the given network stays as it is.
         batch_dim: Axis of the batch in inputs and outputs of two or more dimensions.
+        trained: The network is trained already: options that are not given have values that suit it,
+            ``prior="tied_mean"``, ``prior_std=0.02``.
 
     Returns:
         A ``BayesianModel`` whose output has the draws on the first axis.
@@ -149,6 +154,11 @@ def gaussian_model(
 
 
 def _veto(module: nn.Module) -> str:
+    if computing_hook(module) is not None:
+        return (
+            "its weight is computed by a hook before each pass, and a KL needs it at any time; use "
+            "torch.nn.utils.parametrizations instead, or torch.nn.utils.remove_weight_norm or remove_spectral_norm"
+        )
     if isinstance(module, nn.Embedding) and module.max_norm is not None:
         return f"max_norm={module.max_norm} rewrites its table in every pass; build it without"
     return ""
@@ -173,3 +183,6 @@ for plain, gaussian in {
     nn.Embedding: embedding.GaussianEmbedding,
 }.items():
     register_converter(plain, _adopt(gaussian), method="mean_field")  # type: ignore[type-abstract]
+
+for library_class in FOREIGN:
+    register_converter(library_class, foreign_converter(library_class, Gaussian), method="mean_field")

@@ -11,9 +11,10 @@ from slimbayes.families import Family
 from slimbayes.layers import attention, conv, linear, recurrent
 from slimbayes.layers.base import BayesianLayer
 from slimbayes.layers.embedding import GaussianEmbedding
+from slimbayes.layers.foreign import FOREIGN, foreign_converter
 from slimbayes.layers.gaussian import GaussianOptions
 from slimbayes.layers.norm import NORMS, MemberNorm
-from slimbayes.layers.rank1 import FactorOptions
+from slimbayes.layers.rank1 import FactorOptions, Rank1
 from slimbayes.methods.registry import register_method
 from slimbayes.model import BayesianModel
 
@@ -29,14 +30,14 @@ class Rank1Settings:
         member_norm: Give each member its own norm layers.
         embedding: ``"point"`` or ``"mean_field"``.
         embedding_prior_std: Scale of the prior of mean-field embeddings.
-        memo: Biases made so far, so that tied ones stay tied.
+        memo: Biases and tables made so far, so that tied ones stay tied.
     """
 
     options: FactorOptions
     member_norm: bool = False
     embedding: str = "point"
     embedding_prior_std: float = 1.0
-    memo: dict[int, nn.Parameter] = field(default_factory=dict)
+    memo: dict[int, Any] = field(default_factory=dict)
 
     def veto(self, module: nn.Module) -> str:
         """Return why a layer that could be converted is left by default, or ``""``."""
@@ -47,7 +48,10 @@ class Rank1Settings:
         return ""
 
 
-@register_method(title="rank-1 {family}")
+@register_method(
+    title="rank-1 {family}",
+    for_trained={"init": "ones", "prior_std": 0.15, "dropout_rate": 0.01},
+)
 def rank1(
     net: nn.Module,
     members: int = 4,
@@ -75,19 +79,20 @@ def rank1(
     embedding: str = "point",
     embedding_prior_std: float = 1.0,
     batch_dim: int = 0,
+    trained: bool = False,
 ) -> BayesianModel:
     """Make a rank-1 Bayesian neural net out of a network: every weight becomes W ∘ r s^T (Eq. 1).
 
-    The network is copied; its weights are kept as W. A pre-trained network is best converted with
-    ``init="ones"`` (or a small ``init_spread``), so that every member starts as the network itself.
+    The network is copied; its weights are kept as W. Of one that is trained already say ``trained=True``, so that every
+    member starts as the network itself.
 
     Args:
         net: Any network.
         members: Mixture components K. The batch is repeated K times, or dealt out, see ``train_on``.
-        family: Posterior law of the factors, see ``FactorOptions``.
+        family: Posterior of the factors, see ``FactorOptions``.
         prior_mean: Location of the factors' prior; None for the neutral value, 1 (0 if additive).
         prior_std: Scale of the factors' prior.
-        prior_family: Law of the prior; None for that of the posterior.
+        prior_family: Distribution of the prior; None for that of the posterior.
         factors: Put them on each layer's ``"input"``, ``"output"`` or ``"both"``.
         rank: Number of rank-1 terms in each layer's perturbation.
         init: Initial locations, ``"normal"``, ``"sign"`` or ``"ones"``.
@@ -106,13 +111,15 @@ def rank1(
         member_norm: Each member has its own norm layers.
         clip: Clamp draws to [-clip, clip].
         prior_scale: ``"fixed"`` or ``"trainable"``.
-        scale_prior: None, ``"half_cauchy"`` or ``"inverse_gamma"``: a law on the prior's scale.
+        scale_prior: None, ``"half_cauchy"`` or ``"inverse_gamma"``: a distribution of the prior's scale.
         perturbation: ``"multiplicative"`` or ``"additive"``.
         embedding: ``"point"`` leaves embeddings alone; ``"mean_field"`` gives them a normal posterior that
             the members share.
         embedding_prior_std: Scale of that posterior's prior N(0, .).
         batch_dim: Axis of the batch in inputs and outputs of two or more dimensions; 1 for networks that
             take sequences first.
+        trained: The network is trained already: options that are not given have values that suit it,
+            ``init="ones"``, ``prior_std=0.15``, ``dropout_rate=0.01``.
 
     Returns:
         A ``BayesianModel`` whose output has the draws on the first axis.
@@ -181,6 +188,9 @@ for plain, bayesian in {
 }.items():
     register_converter(plain, _adopt(bayesian))  # type: ignore[type-abstract]
 
+for library_class in FOREIGN:
+    register_converter(library_class, foreign_converter(library_class, Rank1))
+
 for norm in NORMS:
     register_converter(norm, lambda layer, settings: MemberNorm(layer, settings.options.members))
 
@@ -189,4 +199,4 @@ for norm in NORMS:
 def _embedding(layer: nn.Module, settings: Rank1Settings) -> nn.Module:
     # Each row draws its own table, like its factors; the reference starts at softplus(-3) = 0.0486.
     options = GaussianOptions(estimator="flipout", prior_std=settings.embedding_prior_std, init_std=0.0486)
-    return GaussianEmbedding.adopt(layer, options, members=settings.options.members)
+    return GaussianEmbedding.adopt(layer, options, settings.memo, members=settings.options.members)

@@ -5,8 +5,9 @@ first asked for, so that the command line need not wait for torch.
 """
 
 import inspect
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from functools import wraps
 from importlib import import_module
 from typing import TYPE_CHECKING, Any, TypeVar
 
@@ -50,6 +51,7 @@ class Method:
         sampled: A sampler moves its members, not an optimiser.
         plain_members: Its members are plain networks, and so can be trained apart.
         finish: What is left to do when a run has ended.
+        for_trained: Its options with ``trained=True``, unless they are given.
     """
 
     name: str
@@ -61,6 +63,7 @@ class Method:
     sampled: bool = False
     plain_members: bool = False
     finish: Callable[..., None] | None = None
+    for_trained: Mapping[str, Any] | None = None
 
     @property
     def options(self) -> list[str]:
@@ -82,6 +85,7 @@ def register_method(
     sampled: bool = False,
     plain_members: bool = False,
     finish: Callable[..., None] | None = None,
+    for_trained: Mapping[str, Any] | None = None,
 ) -> Callable[[_Make], _Make]:
     """Let training, ``sb.load`` and reports know a method; a decorator of the function that makes its models.
 
@@ -100,6 +104,8 @@ def register_method(
         plain_members: The members are plain networks, which can be trained apart.
         finish: What is left to do when a run has ended; called with the ELBO and the training batches, and by name with
             ``draws``, ``inference``, ``seed`` and ``quiet``.
+        for_trained: Options that suit a network which is trained already. The function needs an argument ``trained``;
+            where that is true, it is called with these values for the options that the caller has not given.
 
     ``docs/adding-a-method.md`` has a whole example::
 
@@ -112,10 +118,24 @@ def register_method(
         if name in BUILT_IN and make.__module__ != f"slimbayes.methods.{name}":
             raise ValueError(f"Expected a new name for a method, but {name!r} is one of slimbayes. Choose another.")
         flags = of_networks, after_training, sampled, plain_members
-        _REGISTERED[name] = Method(name, make, title or name, rebuild or make, *flags, finish)
-        return make
+        made = make if for_trained is None else _with_values_for_trained(make, for_trained)
+        _REGISTERED[name] = Method(name, made, title or name, rebuild or made, *flags, finish, for_trained)
+        return made
 
     return register
+
+
+def _with_values_for_trained(make: _Make, values: Mapping[str, Any]) -> _Make:
+    signature = inspect.signature(make)
+
+    @wraps(make)
+    def made(*args: Any, **options: Any) -> Any:
+        given = signature.bind(*args, **options)
+        if given.arguments.get("trained", False):
+            options = {name: value for name, value in values.items() if name not in given.arguments} | options
+        return make(*args, **options)
+
+    return made  # type: ignore[return-value]
 
 
 def method_names() -> list[str]:

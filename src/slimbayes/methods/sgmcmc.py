@@ -6,13 +6,13 @@ from torch import nn
 
 from slimbayes._checks import check_choice, check_number
 from slimbayes.conversion import Selector, convert
-from slimbayes.ensembles.chain_factor import KeptOptions
-from slimbayes.ensembles.chains import ChainLaw
-from slimbayes.ensembles.states import StateLayout
-from slimbayes.mcmc.chain_model import ChainModel
+from slimbayes.ensembles._chain_factor import KeptOptions
+from slimbayes.ensembles._chains import ChainPosterior
+from slimbayes.ensembles._states import StateLayout
+from slimbayes.mcmc._chain_model import ChainModel
+from slimbayes.methods._whole import Source, members_of, saved_networks, whole_model
 from slimbayes.methods.rank1 import Rank1Settings
 from slimbayes.methods.registry import register_method
-from slimbayes.methods.whole import Source, members_of, saved_networks, whole_model
 from slimbayes.model import BayesianModel
 
 __all__ = ["sgmcmc"]
@@ -132,9 +132,9 @@ def _over_weights(
     prior_std = 1.0 if prior_std is None else prior_std
     check_number("prior_std", prior_std, low=0.0, remedy="It is the prior's standard deviation, such as 1.")
     nets = members_of(networks, members)
-    law = ChainLaw(len(nets), keep, StateLayout(nets[0]).vector(nets[0]))
+    posterior = ChainPosterior(len(nets), keep, StateLayout(nets[0]).vector(nets[0]))
     options = {"over": "weights", "keep": int(keep), "prior_std": float(prior_std), "batch_dim": batch_dim}
-    return ChainModel.adopt(whole_model(nets, "sgmcmc", options, law, vectorised))
+    return ChainModel.adopt(whole_model(nets, "sgmcmc", options, posterior, vectorised))
 
 
 def _over_factors(

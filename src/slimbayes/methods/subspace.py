@@ -3,12 +3,12 @@
 from collections.abc import Iterable
 from typing import Any
 
-from slimbayes.ensembles.states import StateLayout
-from slimbayes.ensembles.statistics import running_norms
-from slimbayes.ensembles.subspace import SubspaceLaw
+from slimbayes.ensembles._states import StateLayout
+from slimbayes.ensembles._statistics import running_norms
+from slimbayes.ensembles.subspace import SubspacePosterior
+from slimbayes.methods._whole import Source, members_of, saved_networks, whole_model
 from slimbayes.methods.registry import register_method
 from slimbayes.methods.subspace_inference import subspace_inference
-from slimbayes.methods.whole import Source, members_of, saved_networks, whole_model
 from slimbayes.model import BayesianModel
 from slimbayes.objective import ELBO
 
@@ -46,7 +46,7 @@ def subspace(
     Train it as the network itself, and call ``model.collect()`` every so often in the last part of training, at a
     constant (or cyclical) learning rate; then ``sb.subspace_inference(elbo, batches)``, which explores the subspace.
     A network with batch norm then needs ``model.refresh(batches)``. The subspace is that of
-    ``slimbayes.ensembles.subspace.SubspaceLaw``.
+    ``slimbayes.ensembles.subspace.SubspacePosterior``.
 
     Args:
         networks: One network; or several of one architecture, or a function that builds one: each member has a
@@ -82,6 +82,6 @@ def subspace(
     layout = StateLayout(nets[0])
     has_norms = bool(running_norms(nets[0]))
     vector = layout.vector(nets[0])
-    law = SubspaceLaw(len(nets), vector, layout.parameters, rank, keep, has_norms, prior_std, temperature)
+    posterior = SubspacePosterior(len(nets), vector, layout.parameters, rank, keep, has_norms, prior_std, temperature)
     options = {"rank": rank, "keep": keep, "prior_std": prior_std, "temperature": temperature, "batch_dim": batch_dim}
-    return whole_model(nets, "subspace", options, law, vectorised)
+    return whole_model(nets, "subspace", options, posterior, vectorised)

@@ -12,11 +12,11 @@ from torch import Generator, Tensor, nn
 from slimbayes import batching
 from slimbayes._checks import check_choice, check_count
 from slimbayes.conversion import copy_of
+from slimbayes.ensembles._statistics import check_batches, inputs_of, running_norms
 from slimbayes.ensembles.networks import Networks
-from slimbayes.ensembles.statistics import check_batches, inputs_of, running_norms
-from slimbayes.ensembles.subspace import SubspaceLaw
+from slimbayes.ensembles.subspace import SubspacePosterior
 from slimbayes.mcmc.elliptical_slice import elliptical_slice
-from slimbayes.methods.gaussian_vi import fit_gaussian
+from slimbayes.methods._gaussian_vi import fit_gaussian
 from slimbayes.objective import ELBO
 
 __all__ = ["subspace_inference"]
@@ -63,27 +63,27 @@ def subspace_inference(
     check_count("seed", seed, 0)
     check_batches(batches)
     net: Any = elbo.model.net
-    if not isinstance(net, Networks) or not isinstance(net.law, SubspaceLaw):
+    if not isinstance(net, Networks) or not isinstance(net.posterior, SubspacePosterior):
         raise TypeError(
             f"Expected argument `elbo` to be that of a model made by sb.subspace, but its model was made by "
             f"{elbo.model.method}."
         )
-    law = net.law
-    if law.collected < law.needed:
-        law.check_ready()
-    law.span()
-    targets = [_Target(elbo, net, member, batches) for member in range(law.members)]
+    posterior = net.posterior
+    if posterior.collected < posterior.needed:
+        posterior.check_ready()
+    posterior.span()
+    targets = [_Target(elbo, net, member, batches) for member in range(posterior.members)]
     generator = Generator().manual_seed(seed)
     transitions = burn + thin * samples if method == "ess" else steps
-    with _Bar(law.members * transitions, quiet) as bar:
+    with _Bar(posterior.members * transitions, quiet) as bar:
         if method == "ess":
             for target in targets:
                 target.check_start()
             chains = [
                 elliptical_slice(
                     target.whole,
-                    torch.zeros(law.rank, dtype=torch.float64),
-                    prior_std=law.prior_std,
+                    torch.zeros(posterior.rank, dtype=torch.float64),
+                    prior_std=posterior.prior_std,
                     samples=samples,
                     burn=burn,
                     thin=thin,
@@ -92,13 +92,13 @@ def subspace_inference(
                 )
                 for target in targets
             ]
-            law.set_samples(torch.stack(chains))
+            posterior.set_samples(torch.stack(chains))
             return
         fits = [
             fit_gaussian(
                 target.estimate,
-                law.rank,
-                start_std=law.prior_std,
+                posterior.rank,
+                start_std=posterior.prior_std,
                 covariance=covariance,
                 steps=steps,
                 lr=lr,
@@ -107,15 +107,15 @@ def subspace_inference(
             )
             for target in targets
         ]
-        law.set_gaussian(torch.stack([mean for mean, _ in fits]), torch.stack([factor for _, factor in fits]))
+        posterior.set_gaussian(torch.stack([mean for mean, _ in fits]), torch.stack([factor for _, factor in fits]))
 
 
 class _Target:
     """The tempered likelihood of one member's coordinates."""
 
     def __init__(self, elbo: ELBO, networks: Networks, member: int, batches: Iterable[Any]) -> None:
-        assert isinstance(networks.law, SubspaceLaw)
-        self.elbo, self.law, self.layout, self.member = elbo, networks.law, networks.layout, member
+        assert isinstance(networks.posterior, SubspacePosterior)
+        self.elbo, self.posterior, self.layout, self.member = elbo, networks.posterior, networks.layout, member
         self.batches = batches
         self.net: nn.Module = copy_of(networks.networks[member]).eval()
         for norm in running_norms(self.net):
@@ -128,7 +128,7 @@ class _Target:
         with torch.no_grad():
             values = [self._of_batch(z, batch) for batch in self.batches]
         self._check(sum(len(value) for value in values))
-        return torch.stack([value.double().sum() for value in values]).sum().cpu() / self.law.temperature
+        return torch.stack([value.double().sum() for value in values]).sum().cpu() / self.posterior.temperature
 
     @cached_property
     def number(self) -> int:
@@ -137,7 +137,7 @@ class _Target:
 
     def check_start(self) -> None:
         """Raise unless the likelihood is finite at the start, and the same each time: slice sampling rests on it."""
-        first, second = (float(self.whole(torch.zeros(self.law.rank))) for _ in range(2))
+        first, second = (float(self.whole(torch.zeros(self.posterior.rank))) for _ in range(2))
         if not math.isfinite(first):
             raise ValueError(
                 f"The log-likelihood at the mean of the snapshots is {first}. Check `batches` for NaN, and collect "
@@ -154,8 +154,8 @@ class _Target:
         value = self._of_batch(z, next(self.cycle))
         self.seen += len(value)
         # Not the batch's mean: of a smaller last batch, each example would count for more.
-        log_likelihood = value.double().sum().cpu() * self.number / self.law.temperature
-        return log_likelihood - (z / self.law.prior_std).square().sum() / 2
+        log_likelihood = value.double().sum().cpu() * self.number / self.posterior.temperature
+        return log_likelihood - (z / self.posterior.prior_std).square().sum() / 2
 
     def _again_and_again(self) -> Iterator[Any]:
         while True:
@@ -168,13 +168,13 @@ class _Target:
             raise TypeError(
                 f"Expected argument `batches` to give pairs of inputs and targets, but got {type(batch).__name__}."
             )
-        law, k = self.law, self.member
-        args, kwargs = inputs_of(batch, law.mean.device)
-        parameters = law.mean[k, : law.weights] + z.to(law.basis) @ law.basis[k]
-        state = self.layout.state(torch.cat([parameters, law.mean[k, law.weights :]]))
+        posterior, k = self.posterior, self.member
+        args, kwargs = inputs_of(batch, posterior.mean.device)
+        parameters = posterior.mean[k, : posterior.weights] + z.to(posterior.basis) @ posterior.basis[k]
+        state = self.layout.state(torch.cat([parameters, posterior.mean[k, posterior.weights :]]))
         outputs = self.layout.call(self.net, state, args, kwargs)
         drawn = batching.map_leaves(lambda x: x.unsqueeze(0) if x.dim() else x, outputs)
-        return self.elbo.log_likelihood(drawn, batching.map_leaves(lambda x: x.to(law.mean.device), batch[1]))
+        return self.elbo.log_likelihood(drawn, batching.map_leaves(lambda x: x.to(posterior.mean.device), batch[1]))
 
     def _check(self, seen: int) -> None:
         if seen != self.elbo.num_data:

@@ -3,11 +3,11 @@
 from typing import Any
 
 from slimbayes._checks import check_count
-from slimbayes.ensembles.states import StateLayout
-from slimbayes.ensembles.statistics import running_norms
-from slimbayes.ensembles.swag import SwagLaw
+from slimbayes.ensembles._states import StateLayout
+from slimbayes.ensembles._statistics import running_norms
+from slimbayes.ensembles.swag import SwagPosterior
+from slimbayes.methods._whole import Source, members_of, saved_networks, whole_model
 from slimbayes.methods.registry import register_method
-from slimbayes.methods.whole import Source, members_of, saved_networks, whole_model
 from slimbayes.model import BayesianModel
 
 __all__ = ["swag"]
@@ -36,7 +36,7 @@ def swag(
 
     Train it as the network itself, and call ``model.collect()`` every so often in the last part of training, at a
     constant (or cyclical) learning rate. A network with batch norm then needs ``model.refresh(batches)``. The Gaussian
-    is that of ``slimbayes.ensembles.swag.SwagLaw``, over all parameters.
+    is that of ``slimbayes.ensembles.swag.SwagPosterior``, over all parameters.
 
     Args:
         networks: One network; or several of one architecture, or a function that builds one, for MultiSWAG: each
@@ -66,6 +66,6 @@ def swag(
     nets = members_of(networks, members)
     layout = StateLayout(nets[0])
     has_norms = bool(running_norms(nets[0]))
-    law = SwagLaw(len(nets), layout.vector(nets[0]), layout.parameters, rank, has_norms, scale)
+    posterior = SwagPosterior(len(nets), layout.vector(nets[0]), layout.parameters, rank, has_norms, scale)
     options = {"rank": rank, "scale": scale, "batch_dim": batch_dim}
-    return whole_model(nets, "swag", options, law, vectorised)
+    return whole_model(nets, "swag", options, posterior, vectorised)

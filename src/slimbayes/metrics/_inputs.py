@@ -7,8 +7,6 @@ from torch import Tensor
 
 from slimbayes._checks import check_choice
 
-__all__ = ["UndefinedScoreError", "as_classes", "as_double", "as_members", "as_probs", "as_targets", "reduce"]
-
 Bounds = tuple[float, float] | None
 
 #: How far from 1 the probabilities of all classes may sum to.
@@ -19,9 +17,20 @@ class UndefinedScoreError(ValueError):
     """A score that these examples do not determine, such as the AUC of one class."""
 
 
+def as_tensor(argument: str, values: Any) -> Tensor:
+    """Return a tensor; raise if the values are no numbers."""
+    try:
+        return torch.as_tensor(values)
+    except (TypeError, ValueError, RuntimeError) as error:
+        raise TypeError(
+            f"Expected argument `{argument}` to be a tensor of numbers, but got {type(values).__name__}. Pass a "
+            "tensor, an array or nested lists."
+        ) from error
+
+
 def as_double(argument: str, values: Any) -> Tensor:
     """Return the values in double precision; raise if some are NaN or if there are none."""
-    values = torch.as_tensor(values)
+    values = as_tensor(argument, values)
     if values.device.type == "mps":  # which has no double precision
         values = values.cpu()
     if not values.numel():
@@ -42,7 +51,7 @@ def as_probs(argument: str, values: Any, bounds: Bounds, complete: bool = False)
         bounds: Where they must lie, but for rounding; None if their order alone counts.
         complete: Whether all classes are there, so that they sum to 1; else to at most 1.
     """
-    values = torch.as_tensor(values)
+    values = as_tensor(argument, values)
     rounding = 8 * torch.finfo(values.dtype).eps if values.is_floating_point() else 0.0
     values = as_double(argument, values)
     if bounds is not None:
@@ -85,6 +94,8 @@ def as_classes(
 ) -> tuple[Tensor, Tensor]:
     """Return probabilities ``(batch, classes)`` in double precision and targets ``(batch,)`` as integers.
 
+    Positions ``(batch, *, classes)`` with targets ``(batch, *)`` count as examples.
+
     Args:
         argument: The name of ``probs``.
         probs: As in ``as_probs``.
@@ -92,19 +103,20 @@ def as_classes(
         bounds: As in ``as_probs``.
         complete: As in ``as_probs``.
     """
-    shape, wanted = tuple(torch.as_tensor(probs).shape), tuple(torch.as_tensor(targets).shape)
-    if len(shape) != 2 or wanted != shape[:1]:
+    shape, wanted = tuple(as_tensor(argument, probs).shape), tuple(as_tensor("targets", targets).shape)
+    if len(shape) < 2 or wanted != shape[:-1]:
         raise ValueError(
             f"Expected argument `{argument}` of shape (batch, classes) and `targets` of shape (batch,), but got "
-            f"{shape} and {wanted}. Flatten positions into the batch first; turn probabilities of yes into those of "
+            f"{shape} and {wanted}, which do not belong together. Turn probabilities of yes into those of "
             "two classes with sb.metrics.two_class(p.probs)."
         )
-    return as_probs(argument, probs, bounds, complete), as_targets(targets, shape[1])
+    probs, targets = torch.as_tensor(probs).flatten(0, -2), torch.as_tensor(targets).flatten()
+    return as_probs(argument, probs, bounds, complete), as_targets(targets, shape[-1])
 
 
 def as_members(argument: str, values: Any, bounds: Bounds) -> Tensor:
     """Return ``(members, batch, classes)`` in double precision, of at least two members."""
-    shape = tuple(torch.as_tensor(values).shape)
+    shape = tuple(as_tensor(argument, values).shape)
     if len(shape) != 3 or shape[0] < 2:
         raise ValueError(
             f"Expected argument `{argument}` of shape (members, batch, classes) with at least two members, but got "

@@ -18,8 +18,6 @@ try:
 except ImportError as error:
     raise ImportError(f'The metric classes of sb.metrics need {error.name}: pip install "slimbayes[report]"') from error
 
-__all__ = ["Examples", "Mean", "Sums"]
-
 
 class Stream(Metric):
     """Counts examples, skips empty shards and refuses to compute without any example.

@@ -3,8 +3,6 @@
 import torch
 from torch import Tensor
 
-__all__ = ["tie_means"]
-
 
 def tie_means(keys: Tensor, values: Tensor) -> Tensor:
     """Return each example's mean value over all examples with the same key: what a random order gives on average.

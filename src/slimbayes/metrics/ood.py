@@ -86,7 +86,7 @@ def energy_score(p: Prediction) -> Tensor:
     if isinstance(p.likelihood, Bernoulli):
         logits = p.outputs.squeeze(-1) if p.outputs.dim() > 2 and p.outputs.shape[-1] == 1 else p.outputs
         return -(F.softplus(logits) - logits / 2).mean(0)
-    class_dim = p.likelihood.class_dim if isinstance(p.likelihood, Categorical) else -1
+    class_dim = p.likelihood.class_axis(p.outputs) if isinstance(p.likelihood, Categorical) else -1
     return -p.outputs.logsumexp(class_dim).mean(0)
 
 

@@ -1,5 +1,6 @@
 """Plain torch networks of the papers; nothing Bayesian inside. Make them so with ``sb.rank1`` and the like."""
 
+from slimbayes.nets.cifar_resnet import CifarResNet as CifarResNet
 from slimbayes.nets.ehr import RecordClassifier as RecordClassifier
 from slimbayes.nets.lenet import LeNet as LeNet
 from slimbayes.nets.lstm import SequenceClassifier as SequenceClassifier

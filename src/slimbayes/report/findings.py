@@ -5,10 +5,10 @@ from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
 
 from slimbayes.evaluation.record import Evaluation
+from slimbayes.report._score_tables import auroc, mean_over
+from slimbayes.report._tabular import decimals_for, shown
+from slimbayes.report._wording import listing
 from slimbayes.report.comparison import COLUMNS, Column, Comparison, Figure
-from slimbayes.report.score_tables import auroc, mean_over
-from slimbayes.report.tabular import decimals_for, shown
-from slimbayes.report.wording import listing
 
 __all__ = ["ENOUGH_SEEDS", "Finding", "cautions", "few_seeds", "findings"]
 
@@ -274,7 +274,7 @@ def _unshared(comparison: Comparison) -> list[str | None]:
     return [
         _differ(
             [one for one in runs if one.content["method"] not in FIXED],
-            lambda one: one.samples[-1] * one.content["members"],
+            lambda one: one.draws,
             "number of draws, all members together",
         ),
         _differ(runs, lambda one: one.result()["clean"].get("examples"), "number of test examples"),

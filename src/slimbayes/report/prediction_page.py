@@ -8,15 +8,16 @@ import torch
 from torch import Tensor
 
 from slimbayes._checks import check_choice, check_count, check_number
+from slimbayes._chunks import NonFiniteOutput
 from slimbayes._files import replacing
 from slimbayes.data.preparation import Raw
-from slimbayes.evaluation.shown_example import named_values, shown
+from slimbayes.evaluation._shown_example import named_values, shown
 from slimbayes.model import BayesianModel
-from slimbayes.report.density import HEIGHT, WIDTH
-from slimbayes.report.near_training import near_training
-from slimbayes.report.prediction_parts import Classes, parts_of, probability, share
-from slimbayes.report.render import render
-from slimbayes.training.predicting import check_finite, misfit, read_inputs
+from slimbayes.report._density import HEIGHT, WIDTH
+from slimbayes.report._near_training import near_training
+from slimbayes.report._prediction_parts import Classes, parts_of, probability, share
+from slimbayes.report._render import render
+from slimbayes.training.predicting import check_finite, misfit, not_finite, read_inputs
 from slimbayes.training.run import Run
 
 __all__ = ["write_prediction_page"]
@@ -31,7 +32,7 @@ def write_prediction_page(
     out: str | os.PathLike[str],
     *,
     row: int | str = 0,
-    samples: int = 10,
+    samples: int | None = None,
     seed: int = 0,
     which: str = "best",
     level: float = 0.9,
@@ -45,7 +46,7 @@ def write_prediction_page(
         path: Inputs as the run's data have them; see ``predict_file``.
         out: The page, one HTML file.
         row: Which example of the file: its number, from 0, or its name, such as that of an image file.
-        samples: Draws of each member; 0 for each member at its location.
+        samples: Draws of each member; 0 for each member at its location, None for ``model.default_samples``.
         seed: Of the draws, and of which training examples are looked at.
         which: The ``"best"`` or the ``"last"`` checkpoint.
         level: Probability inside the interval of a real value.
@@ -66,7 +67,8 @@ def write_prediction_page(
         ...     "Nearest training classes" in page.read_text()
         True
     """
-    check_count("samples", samples, 0, "Use 0 for each member at its location.")
+    if samples is not None:
+        check_count("samples", samples, 0, "Use 0 for each member at its location.")
     check_count("seed", seed, 0)
     check_count("neighbours", neighbours, 0)
     check_number("level", level, 0.0, 1.0, "Give the probability inside, such as 0.9.")
@@ -75,12 +77,15 @@ def write_prediction_page(
     model, task, preparation = run.model(which), run.task, run.preparation
     if run.config.device == "auto" and torch.cuda.is_available():
         model = model.to("cuda")
+    samples = model.default_samples if samples is None else samples
     raw, name = _one(read_inputs(preparation, path), row)
     inputs = tuple(x.to(model.device) for x in preparation(*raw))
     check_finite(path, [name], "inputs", *inputs)
     try:
         prediction = model.predict(*inputs, samples=samples, noise="shared", seed=seed)
-    except (RuntimeError, ValueError, IndexError) as error:  # for a wrong shape, type or token
+    except NonFiniteOutput as error:
+        raise not_finite(path, [name], error) from error
+    except (RuntimeError, TypeError, ValueError, IndexError) as error:  # for a wrong shape, type or token
         raise ValueError(f"{path}: {misfit(inputs, task)} {str(error).splitlines()[0]}") from error
     check_finite(path, [name], "predictions", prediction.outputs.movedim(1, 0))
     parts = parts_of(prediction, task, level)

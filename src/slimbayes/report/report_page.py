@@ -7,16 +7,16 @@ from typing import Any
 
 from slimbayes._files import replacing
 from slimbayes.evaluation.record import Evaluation
+from slimbayes.report._gallery import galleries
+from slimbayes.report._render import Markup, render
+from slimbayes.report._score_tables import main_tables
+from slimbayes.report._svg import save, themed_svg
+from slimbayes.report._tabular import Table, write_table
+from slimbayes.report._wording import listing
 from slimbayes.report.comparison import Comparison, whose
 from slimbayes.report.figures import drawings
-from slimbayes.report.figures.style import Drawing
+from slimbayes.report.figures._style import Drawing
 from slimbayes.report.findings import cautions, few_seeds, findings
-from slimbayes.report.gallery import galleries
-from slimbayes.report.render import Markup, render
-from slimbayes.report.score_tables import main_tables
-from slimbayes.report.svg import save, themed_svg
-from slimbayes.report.tabular import Table, write_table
-from slimbayes.report.wording import listing
 
 __all__ = ["context", "write_report"]
 

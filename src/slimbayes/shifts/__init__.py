@@ -4,6 +4,6 @@
 """
 
 from slimbayes.shifts import corruptions as corruptions
-from slimbayes.shifts.base import CONSTANTS as CONSTANTS
-from slimbayes.shifts.base import Shift as Shift
-from slimbayes.shifts.choose import shifts_for as shifts_for
+from slimbayes.shifts._choose import shifts_for as shifts_for
+from slimbayes.shifts.shift import CONSTANTS as CONSTANTS
+from slimbayes.shifts.shift import Shift as Shift

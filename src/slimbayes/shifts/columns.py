@@ -5,11 +5,11 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from slimbayes.data.columns import Category
+from slimbayes.data._columns import Category
 from slimbayes.data.dataset import ExampleSource
 from slimbayes.data.table import Table
-from slimbayes.shifts.base import Inputs, Shift, stretch
-from slimbayes.shifts.draws import Draws
+from slimbayes.shifts._draws import Draws
+from slimbayes.shifts.shift import Inputs, Shift, stretch
 
 __all__ = ["Columns"]
 

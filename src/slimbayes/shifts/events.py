@@ -5,8 +5,8 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from slimbayes.shifts.base import Inputs, Shift
-from slimbayes.shifts.draws import Draws
+from slimbayes.shifts._draws import Draws
+from slimbayes.shifts.shift import Inputs, Shift
 
 __all__ = ["Events"]
 

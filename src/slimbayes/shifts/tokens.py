@@ -6,8 +6,8 @@ import torch
 from torch import Tensor
 
 from slimbayes.data.text import OFFSET, RARE, START
-from slimbayes.shifts.base import Inputs, Shift, stretch
-from slimbayes.shifts.draws import Draws
+from slimbayes.shifts._draws import Draws
+from slimbayes.shifts.shift import Inputs, Shift, stretch
 
 __all__ = ["Tokens", "is_word"]
 

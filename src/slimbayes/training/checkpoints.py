@@ -4,9 +4,9 @@ A run folder has ``checkpoints/index.json``, which names the two; each is a fold
 when every file in it is on the disk. Killed at any moment, a run finds the last complete epoch.
 """
 
-import json
 import os
 import random
+import re
 import shutil
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -16,12 +16,14 @@ import torch
 from safetensors import SafetensorError
 from torch import Tensor
 
-from slimbayes._files import to_disk, write_json
+from slimbayes._files import read_json, sha256_of, to_disk, write_json
 from slimbayes.model import BayesianModel
 
 __all__ = ["Checkpoints", "Index", "random_state", "restore_random_state"]
 
 STATE = "state.pt"
+#: What `sha256sum` prints of it.
+STATE_SUM = f"{STATE}.sha256"
 
 
 class Index(NamedTuple):
@@ -30,7 +32,7 @@ class Index(NamedTuple):
     Attributes:
         last: Name of the latest one.
         best: Name of the one with the lowest validation NLL; the latest one if nothing is validated.
-        epoch: Epochs that the latest one has behind it.
+        epoch: Epochs after which the latest one was written.
         nll: The lowest validation NLL.
     """
 
@@ -53,14 +55,35 @@ class Checkpoints:
     def index(self) -> Index | None:
         """Return which checkpoints there are, or None if there is none yet."""
         path = self.folder / "index.json"
-        return Index(**json.loads(path.read_text())) if path.is_file() else None
+        if not path.is_file():
+            return None
+        remedy = "Copy the run again, or train it anew in another folder."
+        content = read_json(path, remedy, ("last", "best", "epoch"))
+        if unknown := sorted(content.keys() - set(Index._fields)):
+            raise ValueError(f"{path} is damaged: it has the unknown {', '.join(unknown)}. {remedy}")
+        for key in ("last", "best"):
+            name = content[key]
+            if not isinstance(name, str) or not re.fullmatch(r"\w[\w.-]*", name) or (self.folder / name).is_symlink():
+                raise ValueError(
+                    f"{path} names {name!r} as the {key} checkpoint, which is no folder beside it. A run's checkpoints "
+                    f"are in the run. {remedy}"
+                )
+        if isinstance(content["epoch"], bool) or not isinstance(content["epoch"], int) or content["epoch"] < 0:
+            raise ValueError(f"{path} is damaged: `epoch` is {content['epoch']!r}. {remedy}")
+        return Index(**content)
 
     def path(self, which: str = "best") -> Path:
         """Return the folder of the ``"best"`` or the ``"last"`` checkpoint."""
         index = self.index()
         if index is None:
             raise FileNotFoundError(f"There is no checkpoint in {self.folder}: no epoch has been completed yet.")
-        return self.folder / getattr(index, which)
+        folder = self.folder / getattr(index, which)
+        if not folder.is_dir():
+            raise FileNotFoundError(
+                f"There is no {folder}, which {self.folder / 'index.json'} names as the {which} checkpoint. Copy the "
+                "run again."
+            )
+        return folder
 
     def save(self, model: BayesianModel, state: dict[str, Any], epoch: int, nll: float | None) -> Index:
         """Write a checkpoint, then the index, then remove what the index no longer names.
@@ -100,6 +123,7 @@ class Checkpoints:
         model.save_pretrained(draft)
         if state is not None:
             torch.save(state, draft / STATE)
+            (draft / STATE_SUM).write_text(f"{sha256_of(draft / STATE)}  {STATE}\n")
         for path in (*draft.iterdir(), draft):
             to_disk(path)
         os.rename(draft, self.folder / name)
@@ -129,7 +153,13 @@ class Checkpoints:
             raise FileNotFoundError(
                 f"There is no {path}: the model was put together from others, and cannot be trained on as a whole."
             )
-        return torch.load(path, "cpu", weights_only=True)
+        checksum, remedy = path.with_name(STATE_SUM), "Copy the run again, or train it anew in another folder."
+        if checksum.is_file() and checksum.read_text().split()[:1] != [sha256_of(path)]:
+            raise ValueError(f"{path} is damaged: it is not what was written (SHA-256 in {STATE_SUM}). {remedy}")
+        try:
+            return torch.load(path, "cpu", weights_only=True)
+        except Exception as error:  # a damaged file raises one of many kinds, and torch advises to unpickle it
+            raise ValueError(f"{path} is damaged, or holds other than tensors and plain values. {remedy}") from error
 
 
 def random_state() -> dict[str, Any]:

@@ -21,6 +21,12 @@ def _absolute(path: Path) -> Path:
 
 #: A path that means the same wherever the run is opened or continued.
 Place = Annotated[Path, AfterValidator(_absolute)]
+#: Before the name of a file among the data: it means the same on every machine.
+PRETRAINED = "pretrained:"
+
+
+def _weights_place(path: Path) -> Path:
+    return path if str(path).startswith(PRETRAINED) else _absolute(path)
 
 
 class Section(BaseModel):
@@ -62,9 +68,11 @@ class Net(Named):
     """Further keys are the network's own options, such as ``hidden`` or ``depth``."""
 
     name: str
-    """mlp, lenet, wide_resnet, resnet4, resnet50, lstm, series, records, or package.module:function of your own."""
-    weights: Place | None = None
-    """Weights to start from: a .safetensors file, or a state dict that torch.save wrote."""
+    """mlp, lenet, wide_resnet, cifar_resnet, resnet4, resnet50, lstm, series, records, or package.module:function of
+    your own."""
+    weights: Annotated[Path, AfterValidator(_weights_place)] | None = None
+    """Weights to start from: a .safetensors file, a state dict that torch.save wrote, or pretrained:NAME, which is
+    pretrained/NAME.safetensors in the data folder ($SLIMBAYES_DATA)."""
 
 
 class Method(Named):
@@ -91,7 +99,7 @@ class Optimiser(Section):
     betas: tuple[float, float] = (0.9, 0.999)
     """Of adam and adamw."""
     temperature: float = Field(1.0, ge=0)
-    """Of sgld and sghmc: 1 samples from the posterior, less from a sharper law."""
+    """Of sgld and sghmc: 1 samples from the posterior, less from a sharper one."""
     momentum_decay: float = Field(0.1, gt=0, le=1)
     """Of sghmc: one minus the momentum."""
     clip_norm: float | None = Field(None, gt=0)
@@ -147,7 +155,7 @@ class Annealing(Section):
 
 
 class Collect(Section):
-    """When swag, subspace and sgmcmc take the weights into their law."""
+    """When swag, subspace and sgmcmc take the weights into their posterior."""
 
     start: float = Field(0.5, ge=0, lt=1)
     """Share of the run before the first time; with a cyclical schedule its sampling stages decide instead."""
@@ -163,8 +171,9 @@ class Collect(Section):
 class Evaluation(Section):
     """What is measured on validation and test examples."""
 
-    samples: int = Field(1, ge=0)
-    """Draws of each member; 0 for each member at its location."""
+    samples: int | None = Field(None, ge=0)
+    """Draws of each member; 0 for each member at its location. By default each epoch's validation takes one, and the
+    scores at the end ``model.default_samples``: 8 draws in all."""
     every: int = Field(1, ge=1)
     """Epochs between validations; the last epoch is always validated."""
     batch_size: int | None = Field(None, ge=1)
@@ -206,7 +215,8 @@ class TrainConfig(Section):
     net: Annotated[Net, BeforeValidator(_named)]
     method: Annotated[Method, BeforeValidator(_named)] = Method()
     likelihood: str | dict[str, Any] | None = None
-    """categorical, bernoulli or gaussian; by default what the data ask for."""
+    """By default what the data ask for; student_t for real values, negative_binomial for counts, ordinal for classes
+    that have an order; further keys are its own options, such as ``label_smoothing``."""
     objective: Literal["average", "mixture", "marginal_logits", "marginal_probs"] = "average"
     """Which form of the likelihood's part (appendix D of the rank-1 paper)."""
     member_kl: Literal["sum", "mean"] = "sum"

@@ -2,7 +2,7 @@
 
 import os
 from collections.abc import Iterator, Mapping
-from contextlib import closing, contextmanager
+from contextlib import AbstractContextManager, closing, contextmanager, nullcontext
 from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
@@ -13,13 +13,14 @@ from accelerate.state import AcceleratorState, GradientState
 from accelerate.utils import GradientAccumulationPlugin
 
 from slimbayes.training.config import TrainConfig
+from slimbayes.training.lock import alone_in
 from slimbayes.training.models import check_method
 from slimbayes.training.networks import check_network
 from slimbayes.training.parsing import as_config
 from slimbayes.training.run import Run
 from slimbayes.training.trainer import Trainer
 
-__all__ = ["accelerating", "default_folder", "fit"]
+__all__ = ["accelerating", "continue_run", "default_folder", "fit"]
 
 PRECISIONS = {"fp32": "no", "bf16": "bf16", "fp16": "fp16"}
 
@@ -43,6 +44,9 @@ def fit(
             as if the run had not been interrupted, bit by bit.
         quiet: Show no progress.
 
+    Raises:
+        FolderInUse: Another process trains in the folder.
+
     Returns:
         The run: ``run.model()``, ``run.result``, ``run.metrics``.
 
@@ -56,19 +60,48 @@ def fit(
     config = as_config(config)
     check_network(config.net)  # before data are loaded, which may take minutes
     check_method(config.method)
-    run = Run(default_folder(config) if folder is None else folder)
+    # The configuration names the network, and so does whoever gives it.
+    run = Run(default_folder(config) if folder is None else folder, trust=config.net.name)
+    if not _is_finished(run, config, resume):
+        with _alone_in(run.folder):
+            _train(run, config, resume, quiet)
+    return run
+
+
+def continue_run(run: Run, task: str | None = None) -> None:
+    """Train what a folder's configuration says, from its last checkpoint on; wait for others of this machine.
+
+    Args:
+        run: Its configuration is trusted: it must have been written by the call that this one belongs to.
+        task: See ``alone_in``.
+    """
+    config = run.config
+    with alone_in(run.folder, wait=True, task=task):
+        _train(Run(run.folder, trust=config.net.name), config, resume=True, quiet=False)
+
+
+def _alone_in(folder: Path) -> AbstractContextManager[None]:
+    """Of processes that train together, the first one holds the lock."""
+    return alone_in(folder) if os.environ.get("RANK", "0") == "0" else nullcontext()
+
+
+def _is_finished(run: Run, config: TrainConfig, resume: bool) -> bool:
     if run.exists() and not resume:
         raise FileExistsError(f"{run.folder} holds a run already. Continue it with resume (--resume), or give another.")
-    if run.checkpoints.index() is not None:  # a run that failed before it had one may be put right
-        run.check_same(config)
-        if run.result is not None and run.result["length"] == {"epochs": config.epochs, "steps": config.steps}:
-            return run
+    if run.checkpoints.index() is None:  # a run that failed before it had one may be put right
+        return False
+    run.check_same(config)
+    return run.result is not None and run.result.get("length") == {"epochs": config.epochs, "steps": config.steps}
+
+
+def _train(run: Run, config: TrainConfig, resume: bool, quiet: bool) -> None:
+    if _is_finished(run, config, resume):  # another process may have trained it until now
+        return
     with (
         accelerating(config, run.folder) as accelerator,
         closing(Trainer(config, run, accelerator, quiet)) as trainer,
     ):
         trainer.train()
-    return run
 
 
 def default_folder(config: TrainConfig) -> Path:

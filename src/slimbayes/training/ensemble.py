@@ -10,15 +10,16 @@ from slimbayes._checks import check_choice, check_count
 from slimbayes._seeds import Purpose, mix
 from slimbayes.methods.deep_ensemble import MEMBERS
 from slimbayes.methods.registry import get_method, method_names
-from slimbayes.training.assembly import assemble
-from slimbayes.training.cells import Cell
+from slimbayes.training._assembly import assemble
+from slimbayes.training._cells import Cell
+from slimbayes.training._local import Outcomes, run_locally
+from slimbayes.training._on_ray import import_ray, run_on_ray
 from slimbayes.training.config import Method, TrainConfig
 from slimbayes.training.engine import default_folder, fit
 from slimbayes.training.grid import run_cells
-from slimbayes.training.local import Outcomes, run_locally
+from slimbayes.training.lock import alone_in
 from slimbayes.training.models import check_method
 from slimbayes.training.networks import check_network
-from slimbayes.training.on_ray import import_ray, run_on_ray
 from slimbayes.training.parsing import as_config
 from slimbayes.training.run import Run
 
@@ -102,7 +103,7 @@ def fit_ensemble(
         raise ValueError("Members are not trained under torchrun. Use `workers` for several processes, or Ray.")
     config = _of_ensemble(as_config(config), members)
     check_network(config.net)
-    run = Run(default_folder(config) if folder is None else folder)
+    run = Run(default_folder(config) if folder is None else folder, trust=config.net.name)
     apart = run.folder.resolve() / "members"
     if run.exists() and not apart.is_dir():
         raise FileExistsError(f"{run.folder} holds another run, whose members were not trained apart. Give another.")
@@ -118,7 +119,8 @@ def fit_ensemble(
         number = f"{len(told)} of {len(table.rows)} members"
         raise MembersFailed("\n  ".join([f"{number} could not be trained; the others are kept:", *told]))
     if not run.exists() or run.result is None or run.config.as_json() != config.as_json():
-        assemble(run, config, [Run(apart / name) for name in table.rows])
+        with alone_in(run.folder):
+            assemble(run, config, [Run(apart / name, trust=config.net.name) for name in table.rows])
     return run
 
 

@@ -7,9 +7,9 @@ import torch
 from accelerate import Accelerator
 from accelerate.utils import gather_object
 
+from slimbayes._chunks import NonFiniteOutput
 from slimbayes._seeds import Purpose, mix
 from slimbayes.data.dataset import DataSet, ExampleSource
-from slimbayes.likelihoods import Gaussian
 from slimbayes.metrics.binary import from_confidence
 from slimbayes.metrics.calibration_error import expected_calibration_error
 from slimbayes.model import BayesianModel
@@ -42,25 +42,30 @@ def evaluate(
         model: The model, not wrapped.
         examples: What to score on.
         data: Where they come from.
-        config: Draws and batch size.
+        config: Draws of each member, ``model.default_samples`` if it says nothing, and batch size.
         seed: Of the draws.
         accelerator: Shares the examples out among its processes; None for one process.
     """
     rank, processes = (0, 1) if accelerator is None else (accelerator.process_index, accelerator.num_processes)
+    samples = model.default_samples if config.samples is None else config.samples
     rows: list[Any] = []
     for number, (inputs, targets) in enumerate(blocks(examples, data.preparation, BLOCK, rank, processes)):
         inputs = tuple(x.to(model.device) for x in inputs)
-        prediction = model.predict(
-            *inputs,
-            samples=config.samples,
-            batch_size=config.batch_size,
-            seed=mix(seed, Purpose.EVALUATION, rank, number),
-        )
+        try:
+            prediction = model.predict(
+                *inputs,
+                samples=samples,
+                batch_size=config.batch_size,
+                seed=mix(seed, Purpose.EVALUATION, rank, number),
+            )
+        except NonFiniteOutput:  # the caller is to see it in the scores of all processes
+            rows.append(torch.full((len(targets), 5), math.nan))
+            continue
         rows.append(_figures(prediction, targets.to(model.device)).cpu())
     own = torch.cat(rows) if rows else torch.zeros(0, 5)
     parts = gather_object([own]) if processes > 1 else [own]
     nll, first, second, *diverse = torch.cat(parts).double().unbind(1)
-    if isinstance(model.likelihood, Gaussian):
+    if model.likelihood is not None and model.likelihood.offers("moments"):
         std, each = data.task.target_std, second.mean().item()  # numbers in a target
         return {"nll": nll.mean().item() + each * math.log(std), "rmse": std * first.mean().sqrt().item()}
     confidence, right = first, second
@@ -75,7 +80,7 @@ def evaluate(
 def _figures(prediction: Prediction, targets: torch.Tensor) -> torch.Tensor:
     """Return what the scores need of each example: ``(batch, 5)``, or ``(batch * labels, 5)`` for several labels."""
     nll = -prediction.log_likelihood(targets)
-    if isinstance(prediction.likelihood, Gaussian):
+    if prediction.likelihood is not None and prediction.likelihood.offers("moments"):
         errors = (prediction.mean.view_as(targets) - targets).square().view(len(nll), -1)
         none = torch.zeros_like(nll)
         return torch.stack([nll, errors.mean(1), torch.full_like(nll, errors.shape[1]), none, none], 1)

@@ -1,4 +1,4 @@
-"""Grids of runs, on this machine or on a Ray cluster. `slimbayes.training.grid_file` says what a grid's file holds."""
+"""Grids of runs, on this machine or on a Ray cluster. `slimbayes.training._grid_file` says what a grid's file holds."""
 
 import os
 import sys
@@ -8,11 +8,11 @@ from pathlib import Path
 from typing import Any
 
 from slimbayes._checks import check_choice, check_count
-from slimbayes.training.cells import Cell, cells_of
-from slimbayes.training.grid_file import is_grid, read_grid
-from slimbayes.training.grid_table import GridTable
-from slimbayes.training.local import Outcomes, run_locally
-from slimbayes.training.on_ray import import_ray, run_on_ray
+from slimbayes.training._cells import Cell, cells_of
+from slimbayes.training._grid_file import is_grid, read_grid
+from slimbayes.training._grid_table import GridTable
+from slimbayes.training._local import Outcomes, run_locally
+from slimbayes.training._on_ray import import_ray, run_on_ray
 from slimbayes.training.run import Run
 
 __all__ = ["is_grid", "run_cells", "run_grid"]
@@ -125,7 +125,7 @@ def _finished(cells: Sequence[Cell], folder: Path) -> set[str]:
             run.check_unchanged(cell.config)
         except ValueError as error:
             faults.append(f"{cell.name}: {error}")
-        if run.result is not None and run.result["length"] == {
+        if run.result is not None and run.result.get("length") == {
             "epochs": cell.config.epochs,
             "steps": cell.config.steps,
         }:

@@ -7,7 +7,7 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
-from slimbayes.likelihoods import Bernoulli, Categorical, Likelihood
+from slimbayes.likelihoods import Bernoulli, Categorical, Likelihood, Ordinal, mixture
 
 __all__ = ["Means", "Meter", "NonFiniteLoss", "correct"]
 
@@ -126,8 +126,10 @@ def correct(likelihood: Likelihood, outputs: Tensor, targets: Tensor) -> Tensor 
         outputs = outputs.squeeze(-1) if outputs.dim() > targets.dim() + 1 else outputs
         right = ((outputs.sigmoid().mean(0) > 0.5) == (targets > 0.5)).float()
         return right.sum() / right[0].numel()  # of several labels, their share counts
+    if isinstance(likelihood, Ordinal):
+        return (mixture(likelihood.class_log_probs(outputs)).argmax(-1) == targets).float().sum()
     if isinstance(likelihood, Categorical) and targets.dim() == 1:
-        logits = outputs.movedim(likelihood.class_dim, -1)
+        logits = outputs.movedim(likelihood.class_axis(outputs), -1)
         # By hand: torch's softmax is slow on rows as short as these, and this is done in every step.
         weights = (logits - logits.amax(-1, keepdim=True)).exp_()
         labels = (weights / weights.sum(-1, keepdim=True)).mean(0).argmax(-1)

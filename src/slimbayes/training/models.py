@@ -1,6 +1,5 @@
 """Models and objectives from a configuration."""
 
-import inspect
 import math
 from collections.abc import Callable
 from dataclasses import replace
@@ -11,12 +10,21 @@ from torch import nn
 import slimbayes as sb
 from slimbayes._checks import check_choice
 from slimbayes.data.dataset import Task
-from slimbayes.likelihoods import LIKELIHOODS
+from slimbayes.likelihoods import LIKELIHOODS, get_likelihood
+from slimbayes.likelihoods.registry import options_of
 from slimbayes.methods.registry import get_method, trained_methods
 from slimbayes.model import BayesianModel
 from slimbayes.objective import ELBO
 from slimbayes.schedules import Schedule
 from slimbayes.training.config import Annealing, Method, TrainConfig
+
+#: The likelihoods that can be asked for, by that of the data's task.
+FITTING = {
+    "categorical": ("categorical", "ordinal", "bernoulli"),
+    "bernoulli": ("bernoulli", "categorical", "gaussian"),
+    "gaussian": ("gaussian", "student_t"),
+    "poisson": ("poisson", "negative_binomial"),
+}
 
 __all__ = ["build_model", "build_objective", "check_method", "network_task"]
 
@@ -58,29 +66,28 @@ def build_objective(config: TrainConfig, model: BayesianModel, task: Task, num_d
 
 
 def likelihood_of(config: TrainConfig, task: Task) -> Any:
-    """Return the likelihood's name, or its name and options; raise if it has other ones."""
+    """Return the likelihood's name, or its name and options; raise if it has other ones, or does not fit the task."""
     spec = task.likelihood if config.likelihood is None else config.likelihood
-    if isinstance(spec, str):
-        return spec
-    spec = {"name": task.likelihood, **spec}
-    check_choice("likelihood.name", spec["name"], LIKELIHOODS)
-    known = ["name", *inspect.signature(LIKELIHOODS[spec["name"]]).parameters]
-    for option in spec:
-        check_choice("likelihood", option, known)
-    return spec
+    options = {} if isinstance(spec, str) else {"name": task.likelihood, **spec}
+    name = spec if isinstance(spec, str) else options["name"]
+    check_choice("likelihood.name", name, LIKELIHOODS)
+    check_choice(f"likelihood.name of a {task.likelihood} task", name, FITTING[task.likelihood])
+    for option in options:
+        check_choice("likelihood", option, ["name", *options_of(name)])
+    if name == "ordinal":
+        options = {"name": name, "levels": task.outputs, **options}
+    return options or name
 
 
 def network_task(config: TrainConfig, task: Task) -> Task:
-    """Return the task as the network sees it: with predicted noise it returns two numbers for each target.
+    """Return the task as the network sees it: with predicted noise, say, it returns two numbers for each target.
 
     Example:
         >>> config = TrainConfig(data="diabetes", net="mlp", likelihood={"name": "gaussian", "noise": "predicted"})
         >>> network_task(config, Task("gaussian", 1, (10,))).outputs
         2
     """
-    spec = likelihood_of(config, task)
-    predicted = isinstance(spec, dict) and spec.get("noise") == "predicted"
-    return replace(task, outputs=2 * task.outputs) if predicted else task
+    return replace(task, outputs=get_likelihood(likelihood_of(config, task)).outputs_for(task.outputs))
 
 
 def annealing(config: Annealing, steps: int) -> float | Schedule:

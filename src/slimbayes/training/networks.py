@@ -2,7 +2,7 @@
 
 import inspect
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from importlib import import_module
 from pathlib import Path
 from typing import Any
@@ -14,9 +14,10 @@ from torch import nn
 from slimbayes import nets
 from slimbayes._checks import check_choice, check_count
 from slimbayes.data.dataset import Task
-from slimbayes.training.config import Net
+from slimbayes.data.folders import data_folder
+from slimbayes.training.config import PRETRAINED, Net
 
-__all__ = ["NETWORKS", "build_network", "check_network"]
+__all__ = ["NETWORKS", "build_network", "check_network", "check_trusted"]
 
 
 def _image(task: Task) -> dict[str, Any]:
@@ -64,6 +65,7 @@ NETWORKS: dict[str, tuple[Callable[..., nn.Module], Callable[..., Any]]] = {
     "mlp": (_mlp, _mlp),
     "lenet": (_lenet, nets.LeNet),
     "wide_resnet": (lambda task, **options: nets.WideResNet(**_image(task), **options), nets.WideResNet),
+    "cifar_resnet": (lambda task, **options: nets.CifarResNet(**_image(task), **options), nets.CifarResNet),
     "resnet4": (lambda task, **options: nets.ResNet4(**_image(task), **options), nets.ResNet4),
     "resnet50": (lambda task, **options: nets.ResNet(**_image(task), **options), nets.ResNet),
     "lstm": (_tokens, nets.SequenceClassifier),
@@ -75,6 +77,7 @@ WIDTHS = {
     "mlp": ["hidden"],
     "lenet": ["width"],
     "wide_resnet": ["width"],
+    "cifar_resnet": ["width"],
     "resnet4": ["width"],
     "resnet50": ["width"],
     "lstm": ["embedding", "hidden"],
@@ -83,6 +86,26 @@ WIDTHS = {
 }
 #: Arguments that follow from the task.
 SIZES = {"task", "inputs", "outputs", "classes", "channels", "size", "vocabulary", "variables", "context"}
+
+
+def check_trusted(config: Net, trust: Iterable[str], where: Path) -> None:
+    """Raise if a configuration that was found in a file would run code that the user has not named.
+
+    Args:
+        config: The network; those of slimbayes need no trust.
+        trust: What the user has named: ``package.module:function``, or ``package.module`` for all that it defines.
+        where: The file.
+    """
+    if ":" not in config.name or config.name in trust:
+        return
+    module, _, function = config.name.partition(":")
+    if module in trust and getattr(getattr(import_module(module), function, None), "__module__", None) == module:
+        return
+    raise ValueError(
+        f"{where} asks for a network that is not one of slimbayes: {config.name}. Opening the run would run that code, "
+        f"which whoever wrote the file has chosen. If you know it, name it: --trust {config.name}, in Python "
+        f"Run.open(folder, trust={config.name!r}); or build the network yourself: Run.open(folder, net=net)."
+    )
 
 
 def build_network(config: Net, task: Task) -> nn.Module:
@@ -105,8 +128,11 @@ def build_network(config: Net, task: Task) -> nn.Module:
     else:
         try:
             net = NETWORKS[config.name][0](task, **_narrowed(config, task))
-        except TypeError as error:
-            raise ValueError(f"The options {config.options} of net {config.name!r} do not fit: {error}.") from error
+        except (TypeError, RuntimeError, OverflowError) as error:
+            raise ValueError(
+                f"The options {config.options} of net {config.name!r} do not fit: {str(error).splitlines()[0]}. "
+                "Correct them in the configuration."
+            ) from error
     if config.weights is not None:
         _start_from(net, config.weights)
     return net
@@ -120,6 +146,17 @@ def check_network(config: Net) -> None:
     known = [name for name in inspect.signature(NETWORKS[config.name][1]).parameters if name not in SIZES]
     for option in config.options:
         check_choice("net", option, [*known, "share"])
+    for option in WIDTHS[config.name]:
+        _check_width(f"net.{option}", config.options.get(option))
+
+
+def _check_width(argument: str, value: Any) -> None:
+    """Raise unless a width, or each of several, is a whole number from 1 on."""
+    if value is None:
+        return
+    remedy = "Give whole numbers, such as [100, 100]."
+    for width in value if isinstance(value, (list, tuple)) else [value]:
+        check_count(argument, width, remedy=remedy)
 
 
 def _narrowed(config: Net, task: Task) -> dict[str, Any]:
@@ -157,10 +194,21 @@ def _own(name: str, options: dict[str, Any], task: Task) -> nn.Module:
     return net
 
 
-def _start_from(net: nn.Module, path: Path) -> None:
+def _start_from(net: nn.Module, weights: Path) -> None:
+    path = weights
+    if str(weights).startswith(PRETRAINED):
+        path = data_folder() / "pretrained" / f"{str(weights).removeprefix(PRETRAINED)}.safetensors"
     if not path.is_file():
         raise FileNotFoundError(f"There is no file {path} (net.weights).")
-    state = load_file(path) if path.suffix == ".safetensors" else torch.load(path, "cpu", weights_only=True)
+    try:
+        state = load_file(path) if path.suffix == ".safetensors" else torch.load(path, "cpu", weights_only=True)
+    except Exception as error:  # a damaged file raises one of many kinds, and torch advises to unpickle it
+        raise ValueError(
+            f"{path} (net.weights) is damaged, or holds other than tensors. Save the network's state_dict() again, "
+            "best with safetensors."
+        ) from error
+    if not isinstance(state, Mapping) or not all(isinstance(value, torch.Tensor) for value in state.values()):
+        raise ValueError(f"{path} (net.weights) should hold a state dict, tensors by name. Save net.state_dict().")
     try:
         net.load_state_dict(state)
     except RuntimeError as error:

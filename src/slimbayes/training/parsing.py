@@ -20,7 +20,16 @@ ModelT = TypeVar("ModelT", bound=BaseModel)
 
 
 class _Loader(yaml.SafeLoader):
-    """YAML 1.1 takes 1e-3 for a word; here it is a number."""
+    """YAML 1.1 takes 1e-3 for a word; here it is a number. A key that is given twice is an error."""
+
+    def construct_mapping(self, node: Any, deep: bool = False) -> Any:
+        seen = {"<<"}  # may stand there several times: each takes over another mapping
+        for key, _ in node.value:
+            name = getattr(key, "value", None)
+            if isinstance(name, str) and name != "<<" and name in seen:
+                raise yaml.constructor.ConstructorError(None, None, f"the key {name!r} is given twice", key.start_mark)
+            seen.add(name if isinstance(name, str) else "<<")
+        return super().construct_mapping(node, deep)
 
 
 _Loader.add_implicit_resolver(
@@ -32,13 +41,19 @@ def read_yaml(path: Path) -> dict[str, Any]:
     """Return the mapping in a YAML file."""
     try:
         content = yaml.load(path.read_text(), _Loader)
-    except (yaml.YAMLError, UnicodeDecodeError) as error:
-        raise ValueError(f"{path} is not YAML: {error}") from error
+    except RecursionError as error:
+        raise ValueError(f"{path} is nested too deep to be read. Give a configuration in YAML.") from error
+    except (yaml.YAMLError, ValueError) as error:  # of dates such as 2026-13-45, a ValueError
+        raise ValueError(f"{path} is not YAML: {_one_line(error)}. Correct the file.") from error
     except FileNotFoundError as error:
         raise FileNotFoundError(f"There is no file {path}. Give a configuration in YAML.") from error
     if not isinstance(content, dict):
         raise ValueError(f"{path} should hold keys and values, such as `data: digits`, but holds {content!r}.")
     return content
+
+
+def _one_line(error: Exception) -> str:
+    return " ".join(str(error).split())
 
 
 def with_overrides(content: Mapping[str, Any], overrides: Iterable[str]) -> dict[str, Any]:
@@ -55,8 +70,8 @@ def with_overrides(content: Mapping[str, Any], overrides: Iterable[str]) -> dict
             raise ValueError(f"Expected {word!r} to be key=value, such as optimiser.lr=0.01.")
         try:
             value = yaml.load(text, _Loader)
-        except yaml.YAMLError as error:
-            raise ValueError(f"The value of {word!r} is not YAML: {error}") from error
+        except (yaml.YAMLError, ValueError, RecursionError) as error:
+            raise ValueError(f"The value of {word!r} is not YAML: {_one_line(error)}.") from error
         _set(result, key.split("."), value)
     return result
 

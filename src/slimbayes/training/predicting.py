@@ -12,14 +12,15 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from slimbayes._checks import check_choice, check_count, check_number
+from slimbayes._chunks import NonFiniteOutput
 from slimbayes.data.dataset import Task
 from slimbayes.data.preparation import Preparation, Raw
-from slimbayes.likelihoods import Bernoulli, Gaussian
+from slimbayes.likelihoods import Bernoulli
 from slimbayes.model import BayesianModel
 from slimbayes.prediction import Prediction
 from slimbayes.training.run import Run
 
-__all__ = ["Columns", "check_finite", "misfit", "predict_file", "read_inputs"]
+__all__ = ["Columns", "check_finite", "misfit", "not_finite", "predict_file", "read_inputs"]
 
 #: By name, one value for each example.
 Columns = dict[str, NDArray[Any]]
@@ -32,12 +33,13 @@ def predict_file(
     run: Run,
     path: str | os.PathLike[str],
     *,
-    samples: int = 10,
+    samples: int | None = None,
     batch_size: int | None = None,
     seed: int = 0,
     which: str = "best",
     level: float = 0.9,
     progress: Callable[[int, int], None] | None = None,
+    drawn: Callable[[int], None] | None = None,
 ) -> Columns:
     """Predict for every example of a file or folder, in its order.
 
@@ -48,12 +50,13 @@ def predict_file(
         run: The run, finished or not; an epoch must be complete.
         path: Inputs as the run's data have them, before any preparation: a CSV or Parquet file for a table, an .npz or
             .npy file for arrays, a folder of images, records or texts.
-        samples: Draws of each member; 0 for each member at its location.
+        samples: Draws of each member; 0 for each member at its location, None for ``model.default_samples``.
         batch_size: Examples that go through the network at once; None for as many as a bounded memory allows.
         seed: Of the draws.
         which: The ``"best"`` or the ``"last"`` checkpoint.
         level: Probability inside the interval from ``low`` to ``high``.
         progress: Called with the examples done and the number of them.
+        drawn: Called with the number of draws that each prediction is of.
 
     Returns:
         Columns by name, all of the same length. ``name`` is the number of the row, or the file. For classes: ``label``,
@@ -72,7 +75,8 @@ def predict_file(
         >>> list(columns)[:4], columns["name"].tolist()
         (['name', 'label', 'confidence', 'p_setosa'], ['0', '1'])
     """
-    check_count("samples", samples, 0, "Use 0 for each member at its location.")
+    if samples is not None:
+        check_count("samples", samples, 0, "Use 0 for each member at its location.")
     check_count("seed", seed, 0)
     check_number("level", level, 0.0, 1.0, "Give the probability inside, such as 0.9.")
     check_choice("which", which, ("best", "last"))
@@ -81,7 +85,9 @@ def predict_file(
     path, task, model = Path(path), run.task, run.model(which)
     if run.config.device == "auto" and torch.cuda.is_available():
         model = model.to("cuda")
-    preparation = run.preparation
+    preparation, samples = run.preparation, model.default_samples if samples is None else samples
+    if drawn is not None:
+        drawn(model.members * max(1, samples))
     raw = read_inputs(preparation, path)
     size, parts = len(raw.names), []
     step = _block_size(raw, model, samples, task)
@@ -97,7 +103,9 @@ def predict_file(
                 noise="shared",
                 seed=seed,
             )
-        except (RuntimeError, ValueError, IndexError) as error:  # for a wrong shape, type or token
+        except NonFiniteOutput as error:
+            raise not_finite(path, names, error) from error
+        except (RuntimeError, TypeError, ValueError, IndexError) as error:  # for a wrong shape, type or token
             raise ValueError(f"{path}: {misfit(inputs, task)} {str(error).splitlines()[0]}") from error
         check_finite(path, names, "predictions", prediction.outputs.movedim(1, 0))
         parts.append({"name": np.array(names), **_figures(prediction, task, level)})
@@ -133,6 +141,16 @@ def check_finite(path: Path, names: list[str], what: str, *tensors: Tensor) -> N
             )
 
 
+def not_finite(path: Path, names: list[str], error: NonFiniteOutput) -> ValueError:
+    """Return the error for outputs that are not finite: because of the weights, or of these inputs."""
+    if error.weight is not None:
+        return ValueError(f"The model cannot predict for {path}: {error}")
+    return ValueError(
+        f"{path}: the predictions of {names[error.example]!r} are not finite, though its inputs are. Correct extreme "
+        "values, as was done for training."
+    )
+
+
 def misfit(inputs: tuple[Tensor, ...], task: Task) -> str:
     """Return what to say of inputs that the network failed on."""
     shapes = ", ".join(f"{tuple(x.shape[1:])} of {str(x.dtype).removeprefix('torch.')}" for x in inputs)
@@ -145,7 +163,7 @@ def misfit(inputs: tuple[Tensor, ...], task: Task) -> str:
 def _figures(prediction: Prediction, task: Task, level: float) -> Columns:
     """Return the columns of a block, computed in double precision."""
     prediction = replace(prediction, draws=prediction.outputs.double())
-    if isinstance(prediction.likelihood, Gaussian):
+    if prediction.likelihood is not None and prediction.likelihood.offers("moments"):
         return _regression(prediction, task, level)
     return _classification(prediction, task)
 

@@ -9,9 +9,9 @@ from torch import Generator
 from torch.optim import Optimizer
 from torch.optim.lr_scheduler import LambdaLR
 
-from slimbayes.mcmc.base import Sampler
 from slimbayes.mcmc.cyclical import CyclicalRate
 from slimbayes.mcmc.model_sampler import ALGORITHMS, chain_sampler
+from slimbayes.mcmc.sampler import Sampler
 from slimbayes.methods.registry import method_of
 from slimbayes.model import BayesianModel
 from slimbayes.training.config import Optimiser, Schedule

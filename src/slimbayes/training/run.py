@@ -2,7 +2,7 @@
 
 ======================  =======================================================================
 ``config.yaml``         the effective configuration
-``run.json``            seed, commit, versions, hardware, parameters, the task and its preparation
+``run.json``            seed, commit, versions, hardware, parameters, the task, its data's fingerprint and preparation
 ``metrics.jsonl``       a line every few steps and every epoch
 ``checkpoints/``        the best and the last model, each a folder that ``sb.load`` reads
 ``result.json``         written when the run is finished: the scores
@@ -13,6 +13,8 @@ import json
 import os
 import re
 import shutil
+import warnings
+from collections.abc import Iterable
 from dataclasses import asdict
 from functools import cached_property
 from pathlib import Path
@@ -20,19 +22,24 @@ from typing import Any
 
 import torch
 
-from slimbayes._files import replacing, write_json
-from slimbayes.data.dataset import Task
+from slimbayes._files import read_json, replacing, write_json
+from slimbayes.data.dataset import DataSet, Task
+from slimbayes.data.fingerprint import differences, fingerprint
 from slimbayes.data.preparation import Preparation, get_preparation
 from slimbayes.model import BayesianModel
 from slimbayes.pretrained import load
 from slimbayes.training.checkpoints import Checkpoints
 from slimbayes.training.config import TrainConfig
 from slimbayes.training.models import network_task
-from slimbayes.training.networks import build_network
+from slimbayes.training.networks import build_network, check_trusted
 from slimbayes.training.parsing import as_yaml, parse_config, read_yaml
 
 __all__ = ["Run"]
 
+TRAIN_AGAIN = "Copy the run again, or train it anew in another folder."
+
+#: Where configurations of before gave a number for what is now left open, with the same training.
+WAS = {"evaluation.samples": 1}
 #: What may differ between a run and its continuation.
 FREE = {"epochs", "steps", "log_every", "trackers", "data.workers", "data.folder", "evaluation.batch_size"}
 
@@ -40,18 +47,32 @@ FREE = {"epochs", "steps", "log_every", "trackers", "data.workers", "data.folder
 class Run:
     """A finished or unfinished run.
 
+    Nothing that is stored in the folder runs code, unless it is named in ``trust``.
+
     Args:
         folder: Its folder.
+        trust: Code that the run's configuration may name as its network: ``package.module:function``, several of them,
+            or ``package.module`` for what that module defines.
+        net: The plain network, instead of the one that the configuration names.
     """
 
-    def __init__(self, folder: str | os.PathLike[str]) -> None:
+    def __init__(
+        self,
+        folder: str | os.PathLike[str],
+        trust: str | Iterable[str] = (),
+        net: torch.nn.Module | None = None,
+    ) -> None:
         self.folder = Path(folder)
+        self.trust = {trust} if isinstance(trust, str) else set(trust)
+        self.net = net
         self.checkpoints = Checkpoints(self.folder / "checkpoints")
 
     @classmethod
-    def open(cls, folder: str | os.PathLike[str]) -> "Run":
-        """Return the run in a folder, or raise if there is none."""
-        run = cls(folder)
+    def open(
+        cls, folder: str | os.PathLike[str], trust: str | Iterable[str] = (), net: torch.nn.Module | None = None
+    ) -> "Run":
+        """Return the run in a folder, or raise if there is none; see the class for the arguments."""
+        run = cls(folder, trust, net)
         if not run.exists():
             raise FileNotFoundError(f"There is no run in {run.folder}. Give a folder that `slimbayes train` wrote.")
         return run
@@ -68,32 +89,43 @@ class Run:
     @cached_property
     def about(self) -> dict[str, Any]:
         """What ``run.json`` holds."""
-        return json.loads((self.folder / "run.json").read_text())
+        return read_json(self.folder / "run.json", TRAIN_AGAIN, ("task", "preparation"))
 
     @property
     def task(self) -> Task:
         """What is predicted."""
         stored = self.about["task"]
-        classes = None if stored["classes"] is None else tuple(stored["classes"])
-        return Task(**{**stored, "input_shape": tuple(stored["input_shape"]), "classes": classes})
+        try:
+            classes = None if stored["classes"] is None else tuple(stored["classes"])
+            return Task(**{**stored, "input_shape": tuple(stored["input_shape"]), "classes": classes})
+        except (TypeError, KeyError) as error:
+            raise ValueError(f"{self.folder / 'run.json'} has a damaged `task`: {error}. {TRAIN_AGAIN}") from error
 
     @property
     def preparation(self) -> Preparation:
         """How raw inputs become the network's."""
-        return get_preparation(self.about["preparation"])
+        try:
+            return get_preparation(self.about["preparation"])
+        except (TypeError, KeyError, ValueError) as error:
+            where = self.folder / "run.json"
+            raise ValueError(f"{where} has a damaged `preparation`: {error} {TRAIN_AGAIN}") from error
 
     @property
     def result(self) -> dict[str, Any] | None:
         """The scores, or None if the run is not finished."""
         path = self.folder / "result.json"
-        return json.loads(path.read_text()) if path.is_file() else None
+        remedy = "Remove it, and train with --resume: it is written anew."
+        return read_json(path, remedy) if path.is_file() else None
 
     @property
     def metrics(self) -> list[dict[str, Any]]:
         """The lines of ``metrics.jsonl``; one that was cut off while being written is left out."""
         path = self.folder / "metrics.jsonl"
         lines = path.read_text().splitlines(keepends=True) if path.is_file() else []
-        return [json.loads(line) for line in lines if line.endswith("\n")]
+        try:
+            return [json.loads(line) for line in lines if line.endswith("\n")]
+        except ValueError as error:
+            raise ValueError(f"{path} is damaged: {error}. Remove the lines that are not JSON.") from error
 
     def model(self, which: str = "best") -> BayesianModel:
         """Return the ``"best"`` or the ``"last"`` model, in evaluation mode."""
@@ -102,7 +134,14 @@ class Run:
             return load(checkpoint, self.network()).eval()
 
     def network(self) -> torch.nn.Module:
-        """Return the plain network as it was before training; the global generators are left alone."""
+        """Return the plain network as it was before training; the global generators are left alone.
+
+        Raises:
+            ValueError: It is not one of slimbayes, and nobody has named it in ``trust``.
+        """
+        if self.net is not None:
+            return self.net
+        check_trusted(self.config.net, self.trust, self.folder / "config.yaml")
         with torch.random.fork_rng():
             torch.manual_seed(self.config.seed)
             # A checkpoint has all weights, unless the base was frozen.
@@ -126,12 +165,35 @@ class Run:
     def check_same(self, config: TrainConfig) -> None:
         """Raise unless a run can be continued under this configuration."""
         before, now = _flat(self.config.as_json()), _flat(config.as_json())
+        for key, value in WAS.items():
+            if now[key] is None and before.get(key) == value:
+                before[key] = None
         keys = sorted(key for key in before.keys() | now.keys() if key not in FREE and before.get(key) != now.get(key))
         if keys:
             changes = "; ".join(f"{key} was {before.get(key)!r}, now {now.get(key)!r}" for key in keys[:5])
             raise ValueError(
                 f"The run in {self.folder} was started with another configuration: {changes}. Continue it with the "
                 "same, or give another folder."
+            )
+
+    def check_data(self, data: DataSet) -> None:
+        """Raise unless the data are those that the run was started with; warn if it does not know, as old runs."""
+        stored = self.about.get("data")
+        if stored is None:
+            warnings.warn(
+                f"{self.folder / 'run.json'} has no fingerprint of its data, as it was written by an older version: "
+                "that they have not changed since is not checked.",
+                stacklevel=3,
+            )
+            return
+        changes = differences(stored, fingerprint(data), self.about["preparation"], data.preparation.spec())
+        if changes:
+            path = self.config.data.options.get("path")
+            what = f"the data {data.name!r}" if path is None else f"{path} (data.path)"
+            raise ValueError(
+                f"The run in {self.folder} was trained on other data: of {what}, {'; '.join(changes)}. Its scaling and "
+                "its scores belong to the old ones. Give back the old data, or train in another folder; for "
+                "predictions on new rows use slimbayes predict."
             )
 
     def check_unchanged(self, config: TrainConfig) -> None:
@@ -162,7 +224,8 @@ class Run:
         (self.folder / "result.json").unlink(missing_ok=True)
         for path in self.folder.iterdir():
             if re.fullmatch(
-                r"\.(probe|config\.yaml|run\.json|metrics\.jsonl|result\.json|evaluation\.json)\.\d+", path.name
+                r"\.(probe|config\.yaml|run\.json|metrics\.jsonl|result\.json|evaluation\.json)\.([\w.-]+-)?\d+",
+                path.name,
             ):
                 path.unlink(missing_ok=True)
 

@@ -11,30 +11,35 @@ from accelerate import Accelerator
 from accelerate.utils import gather_object
 from torch import Generator, Tensor, nn
 
+from slimbayes._chunks import NonFiniteOutput
 from slimbayes._files import write_json
 from slimbayes._provenance import provenance
 from slimbayes._seeds import Purpose, mix, seed_everything
-from slimbayes.data.dataset import DataSet
+from slimbayes.data.fingerprint import fingerprint
 from slimbayes.data.registry import load_data
 from slimbayes.model import BayesianModel
 from slimbayes.pretrained import load
 from slimbayes.summary import count_parameters
+from slimbayes.training._collecting import Collector, check_enough
+from slimbayes.training._finishing import Again, complete
+from slimbayes.training._progress import Progress
+from slimbayes.training._watching import Watcher
 from slimbayes.training.batches import Batches
 from slimbayes.training.checkpoints import random_state, restore_random_state
-from slimbayes.training.collecting import Collector, check_enough
 from slimbayes.training.config import TrainConfig
 from slimbayes.training.evaluation import evaluate
-from slimbayes.training.finishing import Again, complete
 from slimbayes.training.loop import Loop
+from slimbayes.training.memory import check_memory, check_network_size
 from slimbayes.training.meter import Meter, NonFiniteLoss
 from slimbayes.training.models import build_model, build_objective, network_task
 from slimbayes.training.networks import build_network
-from slimbayes.training.progress import Progress
 from slimbayes.training.rates import build_cycles, build_optimiser, build_schedule, restore_schedule, switch_noise
 from slimbayes.training.run import Run
-from slimbayes.training.watching import Watcher
 
 __all__ = ["Trainer"]
+
+#: Steps at the end of an epoch whose residuals a Gaussian's learned noise is set to.
+NOISE_STEPS = 100
 
 
 class Trainer:
@@ -52,14 +57,18 @@ class Trainer:
         seed_everything(config.seed)
         index = run.checkpoints.index()
         self.first = 0 if index is None else index.epoch
+        if index is not None:
+            run.check_data(self.data)
         state = None if index is None else run.checkpoints.state()
         if state is not None:
             self._check_length(state)
+        check_network_size(config.net, config, self.data)
         build = partial(build_network, config.net, network_task(config, self.data.task))
         self.bare = build_model(config.method, build) if index is None else load(run.checkpoints.path("last"), build())
         self.bare.train()
         self._prepare(0 if state is None else state["elbo"]["steps"])
-        self.seconds = 0.0
+        self.seconds, self.cpu_seconds = 0.0, 0.0
+        check_memory(config, self.bare, self.data, quiet or not self.main)
         if self.main:
             self._begin(state is None)
         accelerator.wait_for_everyone()
@@ -127,6 +136,7 @@ class Trainer:
                 "parameters": count_parameters(self.bare),
                 "method_options": self.bare.options,
                 "processes": self.accelerator.num_processes,
+                "data": fingerprint(self.data),
                 **provenance(),
             }
             self.run.begin(about, self.data.task, self.data.preparation)
@@ -157,6 +167,7 @@ class Trainer:
         if self.accelerator.scaler is not None:
             self.accelerator.scaler.load_state_dict(state["scaler"])
         self.seconds = state["seconds"]
+        self.cpu_seconds = state.get("cpu_seconds", math.nan)  # not in runs of an earlier version
         if self.watcher is not None:
             self.watcher.load_state_dict(state["watch"])
         rank = self.accelerator.process_index
@@ -170,15 +181,18 @@ class Trainer:
     def train(self) -> None:
         """Train the epochs that are left, then score the best checkpoint."""
         for epoch in range(self.first, self.epochs):
-            start = time.perf_counter()
+            start, cpu_start = time.perf_counter(), time.process_time()
             try:
                 means = self.epoch(epoch)
                 self._check_weights()
                 self.seconds += time.perf_counter() - start - self._watched()
+                self.cpu_seconds += time.process_time() - cpu_start
                 self._finish_epoch(epoch + 1, means)
-            except NonFiniteLoss as error:
+            except (NonFiniteLoss, NonFiniteOutput) as error:
                 good = self.run.checkpoints.last_good()
-                raise NonFiniteLoss(f"{error}. {good} Try a lower learning rate, or clip_norm.") from None
+                raise NonFiniteLoss(
+                    f"{str(error).rstrip('.')}. {good} Try a lower learning rate, or clip_norm."
+                ) from None
         self._finish()
 
     def epoch(self, epoch: int) -> dict[str, Any]:
@@ -190,11 +204,12 @@ class Trainer:
         self.progress.throughput()
         parts = self.batches.epoch(epoch)
         start, done = time.perf_counter(), 0
-        for _ in range(min(self.batches.steps, self.steps - epoch * self.batches.steps)):
+        steps = min(self.batches.steps, self.steps - epoch * self.batches.steps)
+        for left in range(steps, 0, -1):
             lr = float(loop.schedule.get_last_lr()[0])
             if self.cycles is not None:
                 switch_noise(loop.optimiser, self.cycles.sampling(loop.elbo.steps))
-            examples = loop.step(itertools.islice(parts, config.accumulate), meter)
+            examples = loop.step(itertools.islice(parts, config.accumulate), meter, left <= NOISE_STEPS)
             if self.collector is not None and self.collector.due(loop.elbo.steps):
                 self._check_weights()
                 self.bare.collect()
@@ -205,6 +220,7 @@ class Trainer:
                 self._watch(self.watcher, epoch, time.perf_counter() - start)
             if loop.elbo.steps % config.log_every == 0:
                 self._log(epoch, meter, lr)
+        loop.fit_noise(self._total)
         rate = done / (time.perf_counter() - start)
         return {**meter.whole(self._total)._asdict(), "lr": lr, "examples_per_second": rate}
 
@@ -246,7 +262,9 @@ class Trainer:
             complete(self.loop.elbo, examples, config.collect, mix(config.seed, Purpose.LAW), self.quiet)
         validation = None
         if self.data.validation is not None and (epoch % config.evaluation.every == 0 or epoch == self.epochs):
-            validation = self._scores(self.data, "validation")
+            wanted = config.evaluation.samples
+            # One draw of each member unless told otherwise: an epoch is not to wait long for its scores.
+            validation = self._scores(self.bare, "validation", 1 if wanted is None else wanted)
             if not math.isfinite(validation["nll"]):
                 raise NonFiniteLoss(f"the validation NLL is not finite after step {step}: {validation}")
         states = gather_object([random_state()])
@@ -261,11 +279,12 @@ class Trainer:
                 "scaler": None if scaler is None else scaler.state_dict(),
                 "random": states,
                 "seconds": self.seconds,
+                "cpu_seconds": self.cpu_seconds,
                 "watch": {} if self.watcher is None else self.watcher.state_dict(),
             }
             # Stored before, so that no epoch lacks its line: a line whose checkpoint never came is cut off on resuming.
             self.progress.store(epoch, step, means, validation)
-            # What collects has its best law at the end, however well one epoch's weights do.
+            # What collects has its best posterior at the end, however well one epoch's weights do.
             nll = None if validation is None or self.collector is not None else validation["nll"]
             self.run.checkpoints.save(self.bare, state, epoch, nll)
             self.progress.show(epoch, self.epochs, means, validation)
@@ -273,25 +292,25 @@ class Trainer:
             self.accelerator.log({f"validation/{name}": value for name, value in validation.items()}, step)
         self.accelerator.wait_for_everyone()
 
-    def _scores(self, data: DataSet, part: str, model: BayesianModel | None = None) -> dict[str, float]:
-        model = self.bare if model is None else model
+    def _scores(self, model: BayesianModel, part: str, samples: int) -> dict[str, float]:
         if self.accelerator.num_processes > 1:
             for buffer in model.buffers():  # such as a norm layer's statistics: each process has its own
                 torch.distributed.broadcast(buffer, 0)
-        config = self.config.evaluation
-        if not model.ready:  # nothing to draw from yet: the weights as they are
-            config = config.model_copy(update={"samples": 0})
-        return evaluate(model, getattr(data, part), data, config, self.config.seed, self.accelerator)
+        # Before there is something to draw from, the weights as they are.
+        config = self.config.evaluation.model_copy(update={"samples": samples if model.ready else 0})
+        return evaluate(model, getattr(self.data, part), self.data, config, self.config.seed, self.accelerator)
 
     def _finish(self) -> None:
         index = self.run.checkpoints.index()
         assert index is not None
         scores: dict[str, Any] = {"validation": None, "test": None}
         best = load(self.run.checkpoints.path("best"), self.run.network(), self.accelerator.device).eval()
+        samples = self.config.evaluation.samples
+        samples = best.default_samples if samples is None else samples
         for part in scores:
             wanted = part == "validation" or self.config.evaluation.test
             if wanted and getattr(self.data, part) is not None:
-                scores[part] = self._scores(self.data, part, best)
+                scores[part] = self._scores(best, part, samples)
         if self.main:
             result = {
                 "length": {"epochs": self.config.epochs, "steps": self.config.steps},
@@ -299,7 +318,9 @@ class Trainer:
                 "steps": self.loop.elbo.steps,
                 "best": index.best,
                 **scores,
+                "draws": best.members * max(1, samples),
                 "seconds": self.seconds,
+                "cpu_seconds": None if math.isnan(self.cpu_seconds) else self.cpu_seconds,
                 "seed": self.config.seed,
                 "parameters": count_parameters(self.bare),
                 **provenance(),

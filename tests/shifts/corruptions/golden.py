@@ -10,7 +10,7 @@ from pathlib import Path
 
 import numpy as np
 
-from slimbayes.shifts.corruptions.ops import Corruption, Images
+from slimbayes.shifts.corruptions._ops import Corruption, Images
 
 ORDER = (
     *("gaussian_noise", "shot_noise", "impulse_noise", "defocus_blur", "glass_blur", "motion_blur", "zoom_blur"),

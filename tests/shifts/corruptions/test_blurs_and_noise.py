@@ -5,6 +5,7 @@ import pytest
 from scipy import ndimage
 
 from golden import SEVERITIES, assert_alike, differences
+from slimbayes.shifts.corruptions._ops import border_index, centre_zoom, gaussian_filter, line_blur
 from slimbayes.shifts.corruptions.blur import (
     DEFOCUS_BLUR,
     GAUSSIAN_BLUR,
@@ -14,7 +15,6 @@ from slimbayes.shifts.corruptions.blur import (
     disk_kernel,
 )
 from slimbayes.shifts.corruptions.noise import GAUSSIAN_NOISE, IMPULSE_NOISE, SHOT_NOISE, SPECKLE_NOISE
-from slimbayes.shifts.corruptions.ops import border_index, centre_zoom, gaussian_filter, line_blur
 
 EQUAL = (GAUSSIAN_NOISE, SHOT_NOISE, IMPULSE_NOISE, SPECKLE_NOISE, MOTION_BLUR, ZOOM_BLUR)
 #: Sums that end within rounding of a whole grey level may be cut to the one below.

@@ -39,6 +39,16 @@ INLINE bfloat16 narrow(float value) {
     return (bfloat16)(value != value ? 0x7fc0 : rounded);
 }
 
+/* Writes +1 and -1 for bits 1 and 0, eight at a time; byte i of a word gets bit i, as on any little-endian machine. */
+INLINE void unpack_signs(const unsigned char *bits, long channels, signed char *signs) {
+    for (long c = 0; c < channels; c += 8) {
+        unsigned long long word = (bits[c / 8] * 0x0101010101010101ULL) & 0x8040201008040201ULL;
+        word = (word + 0x7f7f7f7f7f7f7f7fULL) >> 7 & 0x0101010101010101ULL;
+        word = ~(word * 0xfe);
+        memcpy(signs + c, &word, 8);
+    }
+}
+
 #define STORED float
 #define REAL float
 #define NAME(name) name##_float

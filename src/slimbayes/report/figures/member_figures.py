@@ -4,12 +4,12 @@ from typing import NamedTuple
 
 import numpy as np
 
+from slimbayes.report._wording import NONE, extremes, methods, number, percent
 from slimbayes.report.comparison import Column, Comparison
-from slimbayes.report.figures.averages import Mean, found, numbers
-from slimbayes.report.figures.panels import Panels, draw_curve, draw_map, short
-from slimbayes.report.figures.style import INK, Drawing, series, styled
+from slimbayes.report.figures._averages import Mean, found, numbers
+from slimbayes.report.figures._panels import Panels, draw_curve, draw_map, short
+from slimbayes.report.figures._style import INK, Drawing, series, styled
 from slimbayes.report.figures.under_shift import scores
-from slimbayes.report.wording import NONE, extremes, methods, number, percent
 
 __all__ = ["LAST", "diversity", "diversity_paths", "member_pairs", "samples_per_member"]
 

@@ -5,12 +5,12 @@ from typing import Any
 import numpy as np
 
 from slimbayes.evaluation.record import Evaluation
+from slimbayes.report._wording import extremes, number, percent
+from slimbayes.report._wording import methods as how_many
 from slimbayes.report.comparison import Comparison
-from slimbayes.report.figures.averages import found, numbers
-from slimbayes.report.figures.panels import Panels, draw_map, short
-from slimbayes.report.figures.style import Drawing, series, styled
-from slimbayes.report.wording import extremes, number, percent
-from slimbayes.report.wording import methods as how_many
+from slimbayes.report.figures._averages import found, numbers
+from slimbayes.report.figures._panels import Panels, draw_map, short
+from slimbayes.report.figures._style import Drawing, series, styled
 
 __all__ = ["MOST_MAPS", "sigma_maps", "spectra"]
 

@@ -2,11 +2,11 @@
 
 import numpy as np
 
+from slimbayes.report._wording import extremes, methods, number, percent
 from slimbayes.report.comparison import Comparison
-from slimbayes.report.figures.averages import found, mean_over_seeds, means, numbers, resampled
-from slimbayes.report.figures.panels import Panels, draw_curve, short, thinned
-from slimbayes.report.figures.style import MUTED, Drawing, series, styled
-from slimbayes.report.wording import extremes, methods, number, percent
+from slimbayes.report.figures._averages import found, mean_over_seeds, means, numbers, resampled
+from slimbayes.report.figures._panels import Panels, draw_curve, short, thinned
+from slimbayes.report.figures._style import MUTED, Drawing, series, styled
 
 __all__ = ["interval_calibration", "mean_against_target", "reliability", "risk_coverage"]
 

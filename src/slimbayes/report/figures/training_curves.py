@@ -4,11 +4,11 @@ from typing import Any
 
 import numpy as np
 
+from slimbayes.report._wording import extremes, methods, number
 from slimbayes.report.comparison import Comparison
-from slimbayes.report.figures.averages import Mean, mean_over_seeds
-from slimbayes.report.figures.panels import Panels, draw_curve, thinned
-from slimbayes.report.figures.style import Drawing, series, styled
-from slimbayes.report.wording import extremes, methods, number
+from slimbayes.report.figures._averages import Mean, mean_over_seeds
+from slimbayes.report.figures._panels import Panels, draw_curve, thinned
+from slimbayes.report.figures._style import Drawing, series, styled
 
 __all__ = ["training_curves"]
 

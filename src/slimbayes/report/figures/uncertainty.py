@@ -5,11 +5,11 @@ from typing import Any
 
 import numpy as np
 
+from slimbayes.report._wording import extremes, methods, number, percent
 from slimbayes.report.comparison import Comparison
-from slimbayes.report.figures.averages import Mean, found, mean_over_seeds, numbers
-from slimbayes.report.figures.panels import Panels, short
-from slimbayes.report.figures.style import MUTED, Drawing, Series, series, styled
-from slimbayes.report.wording import extremes, methods, number, percent
+from slimbayes.report.figures._averages import Mean, found, mean_over_seeds, numbers
+from slimbayes.report.figures._panels import Panels, short
+from slimbayes.report.figures._style import MUTED, Drawing, Series, series, styled
 
 __all__ = ["entropy_of_errors", "ood_measures", "out_of_distribution"]
 

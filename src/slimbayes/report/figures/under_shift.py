@@ -5,10 +5,10 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from slimbayes.evaluation.record import Evaluation
+from slimbayes.report._wording import extremes, methods, number
 from slimbayes.report.comparison import Comparison
-from slimbayes.report.figures.panels import Panels
-from slimbayes.report.figures.style import INK, SURFACE, Drawing, Series, series, styled
-from slimbayes.report.wording import extremes, methods, number
+from slimbayes.report.figures._panels import Panels
+from slimbayes.report.figures._style import INK, SURFACE, Drawing, Series, series, styled
 
 __all__ = ["FRACTION", "Score", "scores", "severity_curves", "shifted", "type_boxes", "types"]
 

@@ -9,8 +9,8 @@
 (15, ('speckle_noise', 'gaussian_blur', 'spatter', 'saturate'))
 """
 
+from slimbayes.shifts.corruptions._ops import Corruption as Corruption
 from slimbayes.shifts.corruptions.corrupt import COMMON as COMMON
 from slimbayes.shifts.corruptions.corrupt import CORRUPTIONS as CORRUPTIONS
 from slimbayes.shifts.corruptions.corrupt import EXTRA as EXTRA
 from slimbayes.shifts.corruptions.corrupt import corrupt as corrupt
-from slimbayes.shifts.corruptions.ops import Corruption as Corruption

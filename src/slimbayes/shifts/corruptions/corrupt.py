@@ -11,6 +11,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from slimbayes._checks import check_choice, check_count
+from slimbayes.shifts.corruptions._ops import Corruption, Images
 from slimbayes.shifts.corruptions.blur import DEFOCUS_BLUR, GAUSSIAN_BLUR, GLASS_BLUR, MOTION_BLUR, ZOOM_BLUR
 from slimbayes.shifts.corruptions.digital import (
     BRIGHTNESS,
@@ -21,7 +22,6 @@ from slimbayes.shifts.corruptions.digital import (
     SATURATE,
 )
 from slimbayes.shifts.corruptions.noise import GAUSSIAN_NOISE, IMPULSE_NOISE, SHOT_NOISE, SPECKLE_NOISE
-from slimbayes.shifts.corruptions.ops import Corruption, Images
 from slimbayes.shifts.corruptions.weather import FOG, FROST, SNOW, SPATTER
 
 __all__ = ["COMMON", "CORRUPTIONS", "EXTRA", "corrupt"]

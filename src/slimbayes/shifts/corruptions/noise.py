@@ -3,7 +3,7 @@
 import numpy as np
 from numpy.typing import NDArray
 
-from slimbayes.shifts.corruptions.ops import Corruption, Draws, Images, unit_interval, whole_levels
+from slimbayes.shifts.corruptions._ops import Corruption, Draws, Images, unit_interval, whole_levels
 
 __all__ = ["GAUSSIAN_NOISE", "IMPULSE_NOISE", "SHOT_NOISE", "SPECKLE_NOISE"]
 

@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from slimbayes.shifts.corruptions.ops import (
+from slimbayes.shifts.corruptions._ops import (
     Corruption,
     Draws,
     Images,

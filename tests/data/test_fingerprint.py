@@ -1,0 +1,98 @@
+"""A run and an evaluation know the data that they are of."""
+
+import json
+import warnings
+
+import numpy as np
+import pytest
+import torch
+
+from slimbayes.data.dataset import DataSet, Examples, Rows, Task
+from slimbayes.data.fingerprint import differences, fingerprint
+from slimbayes.evaluation import evaluate, load_subject
+from slimbayes.evaluation.settings import Settings
+from slimbayes.training import Run, fit
+
+FEW = Settings(corruptions="none", resamples=0)
+
+
+def toy(values, targets, rows=None):
+    examples = Examples((torch.tensor(values),), torch.tensor(targets))
+    train = examples if rows is None else Rows(examples, torch.tensor(rows))
+    return DataSet("toy", train, None, None, Task("gaussian", 1, (1,)))
+
+
+def test_each_value_type_order_and_target_counts():
+    first = fingerprint(toy([[1.0], [2.0]], [0.0, 1.0]))
+    assert fingerprint(toy([[1.0], [2.0]], [0.0, 1.0])) == first
+    assert fingerprint(toy([[1.0], [2.0]], [0.0, 1.0], rows=[0, 1])) == first
+    for other in (
+        toy([[1.0], [2.0000002]], [0.0, 1.0]),
+        toy([[2.0], [1.0]], [0.0, 1.0]),
+        toy([[1.0], [2.0]], [0.0, 2.0]),
+        toy([[1], [2]], [0.0, 1.0]),
+        toy([[1.0], [2.0]], [0.0, 1.0], rows=[1, 0]),
+    ):
+        assert differences(first, fingerprint(other), {}, {}) == ["the values of train differ"]
+
+
+def table(columns, rows, scale=1.0, seed=0):
+    values = scale * np.random.default_rng(seed).normal(size=(rows, len(columns)))
+    lines = [",".join(columns), *(",".join(f"{value:.6f}" for value in row) for row in values)]
+    return "\n".join(lines) + "\n"
+
+
+CONFIG = {"data": {"name": "table", "path": "t.csv", "target": "y"}, "net": {"name": "mlp", "hidden": [4]}, "epochs": 1}
+CHANGES = {
+    "other values": (table("abdy", 60, scale=1000.0, seed=1), ["the values of train differ"]),
+    "more rows": (table("abdy", 90), ["train had 42 rows, now 63"]),
+    "a column of another name": (table("abey", 60), ["the column 'd' is gone", "the column 'e' is new"]),
+}
+
+
+@pytest.fixture
+def run(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "t.csv").write_text(table("abdy", 60))
+    return fit(CONFIG, "run", quiet=True)
+
+
+@pytest.mark.parametrize("name", CHANGES)
+def test_a_run_is_not_continued_or_evaluated_on_other_data(run, tmp_path, name):
+    text, words = CHANGES[name]
+    (tmp_path / "t.csv").write_text(text)
+    before = (run.folder / "run.json").read_text()
+    for call in (lambda: fit({**CONFIG, "epochs": 2}, "run", resume=True, quiet=True), lambda: load_subject("run")):
+        with pytest.raises(ValueError, match=r"trained on other data: of t\.csv") as caught:
+            call()
+        assert all(word in str(caught.value) for word in words)
+        assert "train in another folder" in str(caught.value)
+    assert (run.folder / "run.json").read_text() == before
+    assert run.result["epochs"] == 1
+
+
+def test_the_same_data_go_on_and_old_runs_get_a_warning(run):
+    fit({**CONFIG, "epochs": 2}, "run", resume=True, quiet=True)
+    about = json.loads((run.folder / "run.json").read_text())
+    del about["data"]
+    (run.folder / "run.json").write_text(json.dumps(about))
+    with pytest.warns(UserWarning, match="has no fingerprint of its data"):
+        assert fit({**CONFIG, "epochs": 3}, "run", resume=True, quiet=True).result["epochs"] == 3
+
+
+def test_a_stored_evaluation_is_not_continued_on_other_data(run, tmp_path):
+    evaluate([load_subject("run")], FEW)
+    stored = json.loads((run.folder / "evaluation.json").read_text())
+    assert stored["fingerprint"] == Run("run").about["data"]
+    stored["fingerprint"]["parts"]["test"]["sha256"] = "0"
+    (run.folder / "evaluation.json").write_text(json.dumps(stored))
+    with pytest.raises(ValueError, match="of the data, the values of test differ.*--fresh"):
+        evaluate([load_subject("run")], FEW)
+    evaluate([load_subject("run")], FEW, fresh=True)
+    del stored["fingerprint"]
+    (run.folder / "evaluation.json").write_text(json.dumps(stored))
+    with pytest.warns(UserWarning, match="evaluation.json has no fingerprint"):
+        evaluate([load_subject("run")], FEW)
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        load_subject("run")

@@ -1,0 +1,65 @@
+"""What ``trained=True`` sets, and the page that says what it does."""
+
+import json
+from pathlib import Path
+
+import pytest
+import torch
+from torch import nn
+
+import slimbayes as sb
+from reproductions.trained_networks import METHODS, table
+from slimbayes.methods.registry import get_method
+from slimbayes.training.config import Method
+from slimbayes.training.models import build_model
+
+ROOT = Path(__file__).parent.parent
+STORED = ROOT / "reproductions" / "results" / "trained-networks.json"
+
+
+def network() -> nn.Module:
+    torch.manual_seed(0)
+    return nn.Sequential(nn.Linear(6, 16), nn.ReLU(), nn.Linear(16, 3))
+
+
+@pytest.mark.parametrize("name", METHODS)
+def test_the_methods_values_are_set_and_stored_as_options(name, tmp_path):
+    values = dict(get_method(name).for_trained)
+    net = network()
+    model = getattr(sb, name)(net, trained=True)
+    if name == "mc_dropout":
+        assert model.options["rate"] == values["rate"]
+    else:
+        assert {key: model.options[key] for key in values} == values
+    assert "trained" not in model.options
+    plain = getattr(sb, name)(net)
+    assert any(plain.options[key] != value for key, value in values.items())
+    model.save_pretrained(tmp_path)
+    assert sb.load(tmp_path, network()).options == model.options
+    configured = build_model(Method(name=name, trained=True), lambda: net)
+    assert configured.options == model.options
+
+
+@pytest.mark.parametrize("name", [name for name in METHODS if name != "mc_dropout"])
+def test_options_that_are_given_win(name):
+    values = get_method(name).for_trained
+    option = next(key for key in values if key not in ("init", "prior"))
+    model = getattr(sb, name)(network(), trained=True, **{option: 0.4321})
+    assert model.options[option] == 0.4321
+    others = {key: value for key, value in values.items() if key != option}
+    assert {key: model.options[key] for key in others} == others
+    assert sb.mc_dropout(network(), 0.3, trained=True).options["rate"] == 0.3  # by position, too
+
+
+@pytest.mark.parametrize("name", ["rank1", "mean_field", "k_tied", "mc_dropout"])
+def test_at_its_location_the_model_is_the_network(name):
+    net, x = network(), torch.randn(5, 6)
+    outputs = getattr(sb, name)(net, trained=True)(x, samples=0)
+    torch.testing.assert_close(outputs, net(x).expand_as(outputs))
+
+
+def test_the_page_has_the_stored_numbers():
+    stored = json.loads(STORED.read_text())
+    assert stored["commit"]
+    assert stored["settings"]["seeds"] >= 3
+    assert table(stored) in (ROOT / "docs" / "trained-networks.md").read_text()
