@@ -234,7 +234,7 @@ GOLDEN = Path(__file__).parent / "golden" / "laplace.npz"
 
 @pytest.fixture(scope="module")
 def golden():
-    """Return what laplace-torch says of small networks; tests/golden/make_laplace.py asked it."""
+    """Return what laplace-torch says of small networks; tools/make_laplace_golden.py asked it."""
     with np.load(GOLDEN) as file:
         return dict(file)
 

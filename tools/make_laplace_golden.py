@@ -1,4 +1,4 @@
-"""Ask laplace-torch 0.3 for posteriors of small networks: ``python tests/golden/make_laplace.py``.
+"""Ask laplace-torch 0.3 for posteriors of small networks: ``python tools/make_laplace_golden.py``.
 
 It needs laplace-torch (and what that needs), which nothing else here does; laplace.npz is what it said.
 """
