@@ -203,10 +203,16 @@ EAGER_SUITES = {
 }
 
 
-#: What `_fast` does, by the row of the price table that it is there for.
-PIECES = {
-    "rank1 per example": ("scale_rows", "signed_noise"),
-    "k_tied local": ("local_linear", "noise_for_rows", "weighted_sum"),
+#: What `_fast` does, by the row of the price table that it is there for: each part with the operations that decline
+#: where it is switched off. (Whole layers scale their rows by the same kernel.)
+PIECES: dict[str, dict[str, tuple[str, ...]]] = {
+    "batch_ensemble": {"scaled_layer": ("scaled_layer",), "scale_rows": ("scale_rows", "scaled_layer")},
+    "rank1 per example": {
+        "scaled_layer": ("scaled_layer",),
+        "scale_rows": ("scale_rows", "scaled_layer"),
+        "signed_noise": ("signed_noise",),
+    },
+    "k_tied local": {name: (name,) for name in ("local_linear", "noise_for_rows", "weighted_sum")},
 }
 
 
@@ -228,12 +234,13 @@ def _without(method: str, network_name: str, operations: Sequence[str]) -> Step:
 def _pieces_suite(name: str) -> Suite:
     network = NETWORKS[name]
     cases = [Case("plain", partial(_without, "plain", name, ()))]
-    for method, operations in PIECES.items():
+    for method, parts in PIECES.items():
         if not ROWS[method].applies(network):
             continue
         cases.append(Case(method, partial(_without, method, name, ())))
-        cases += [Case(f"{method}, no {one}", partial(_without, method, name, (one,))) for one in operations]
-        cases.append(Case(f"{method}, none", partial(_without, method, name, operations)))
+        cases += [Case(f"{method}, no {part}", partial(_without, method, name, off)) for part, off in parts.items()]
+        every = tuple(operation for off in parts.values() for operation in off)
+        cases.append(Case(f"{method}, none", partial(_without, method, name, every)))
     return Suite(
         f"fast_{name}",
         f"train step of {network.title} on {network.rows} rows, with parts of _fast switched off",

@@ -57,7 +57,8 @@ def convert(net, dtype=torch.float32, **options):
 def plain_path():
     """Let no rows be scaled by a kernel; draws are the same."""
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(_fast, "scale_rows", lambda *args: None)
+        for operation in ("scale_rows", "scaled_layer"):
+            patch.setattr(_fast, operation, lambda *args: None)
         yield
 
 
@@ -72,17 +73,20 @@ def flipping(wanted=True):
 
 @contextmanager
 def counted():
-    """Give a list with an entry for each time that a kernel has scaled rows."""
+    """Give a list with an entry for each time that a kernel has scaled rows, in a layer its input and its output."""
     taken = []
-    scale_rows = _fast.scale_rows
 
-    def count(*args):
-        y = scale_rows(*args)
-        taken.extend([] if y is None else [y.shape])
-        return y
+    def counting(operation, times):
+        def count(*args):
+            y = operation(*args)
+            taken.extend([] if y is None else [y.shape] * times)
+            return y
+
+        return count
 
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(_fast, "scale_rows", count)
+        patch.setattr(_fast, "scale_rows", counting(_fast.scale_rows, 1))
+        patch.setattr(_fast, "scaled_layer", counting(_fast.scaled_layer, 2))
         yield taken
 
 

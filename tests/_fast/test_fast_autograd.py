@@ -4,6 +4,7 @@ import pytest
 import torch
 from fast_oracle import (
     LAYERS,
+    MEMBERS,
     SEED,
     assert_fast_is_plain,
     assert_same,
@@ -68,6 +69,27 @@ def test_gradients_of_rows_with_signs_of_their_own(members):
 
     check(signed, uniform(4, 3), uniform(members, 3), uniform(members, 3), uniform(2, 3))
     check(signed, uniform(4, 3, 2), uniform(members, 3), uniform(members, 3), uniform(2, 3))
+
+
+def kept_by(model, x):
+    """Return how many numbers a pass keeps for the backward pass, without weights and factors."""
+    sizes = []
+
+    def pack(tensor):
+        sizes.append(tensor.numel())
+        return tensor
+
+    with torch.autograd.graph.saved_tensors_hooks(pack, lambda tensor: tensor):
+        y = model(x.requires_grad_(), samples=0)
+    return sum(size for size in sizes if size in (x.numel() * MEMBERS, y.numel()))
+
+
+@pytest.mark.parametrize("layer", ["linear", "conv2d"])
+def test_the_scaled_input_is_not_kept(layer):
+    model, x = case(layer, bias=False)
+    kept = kept_by(model, x)
+    with plain_path():
+        assert kept <= kept_by(model, x) - x.numel() * MEMBERS
 
 
 # ------------------------------------------------------------------ backward passes of other kinds

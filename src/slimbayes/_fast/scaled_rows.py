@@ -3,6 +3,7 @@
 Autograd needs a product and a sum for each of x, v and b.
 """
 
+import inspect
 from typing import Any, NamedTuple
 
 import torch
@@ -14,6 +15,10 @@ from slimbayes._fast.row_noise import SignedNoise
 
 #: Of more elements, several threads of torch are quicker than this one.
 MOST_FOR_ONE_THREAD = 2**17
+
+
+#: Loc, deviation and bits of ``SignedNoise``, or values alone.
+Parts = tuple[Tensor, Tensor | None, Tensor | None]
 
 
 class Layout(NamedTuple):
@@ -43,25 +48,54 @@ def scale_rows(x: Tensor, values: Tensor | SignedNoise, bias: Tensor | None, axi
         >>> y is None or y[:, 0].tolist() == [12.0, 12.0, 13.0, 13.0]
         True
     """
-    parts = values.parts() if isinstance(values, SignedNoise) else (values, None, None)
-    if kernel("scale", x.dtype) is None or axis or not ordinary(x, bias, *parts):
+    found = prepared(x, values, bias, axis)
+    if found is None or too_large(x):
         return None
-    real = torch.float64 if x.dtype is torch.float64 else torch.float32
+    parts, bias = found
+    channel_dim %= x.dim()
+    layout = layout_of(x, parts, channel_dim)
+    if layout is None or not fit(len(x), x.shape[channel_dim], parts, bias):
+        return None
+    return _ScaleRows.apply(x, bias, layout, channel_dim, *parts)
+
+
+def prepared(
+    x: Tensor, values: Tensor | SignedNoise, bias: Tensor | None, axis: int
+) -> tuple[Parts, Tensor | None] | None:
+    """Return the parts of the values and the bias in the type that the kernels want beside x, or None."""
+    parts: Parts = values.parts() if isinstance(values, SignedNoise) else (values, None, None)
+    if kernel("scale", x.dtype) is None or axis or x.numel() == 0 or not ordinary(x, bias, *parts):
+        return None
     if x.dtype is torch.bfloat16:  # factors have more digits than what they scale
-        parts = (parts[0].to(real), *parts[1:])
-        bias = None if bias is None else bias.to(real)
-    layout = _layout(x, parts, bias, channel_dim % x.dim(), real)
-    return None if layout is None else _ScaleRows.apply(x, bias, layout, channel_dim % x.dim(), *parts)
+        parts = (parts[0].float(), *parts[1:])
+        bias = None if bias is None else bias.float()
+    real = torch.float64 if x.dtype is torch.float64 else torch.float32
+    tables = (*parts[:2], bias)
+    return (parts, bias) if all(table is None or table.dtype is real for table in tables) else None
 
 
-def _layout(
-    x: Tensor, parts: tuple[Tensor | None, ...], bias: Tensor | None, channel_dim: int, real: torch.dtype
-) -> Layout | None:
-    """Return how everything lies in memory; None if types, shapes or strides are not what the kernels take."""
+def too_large(x: Tensor) -> bool:
+    """Tell whether several threads of torch are quicker than this one."""
+    return x.numel() > MOST_FOR_ONE_THREAD and torch.get_num_threads() > 1
+
+
+def fit(rows: int, channels: int, parts: Parts, bias: Tensor | None) -> bool:
+    """Tell whether shapes and strides of values and bias are what the kernels take for so many rows and channels."""
     loc, deviation, bits = parts
-    assert loc is not None
-    if x.numel() == 0 or (x.numel() > MOST_FOR_ONE_THREAD and torch.get_num_threads() > 1):
-        return None
+    draws = len(loc)
+    if deviation is not None and bits is not None:
+        draws = len(deviation)
+        if bits.dtype is not torch.uint8 or bits.shape != (rows, -(-channels // 8)) or not bits.is_contiguous():
+            return False
+    if rows % draws or draws % len(loc) or (bias is not None and rows % len(bias)):
+        return False
+    return all(
+        table is None or (table.shape[1:] == (channels,) and table.is_contiguous()) for table in (loc, deviation, bias)
+    )
+
+
+def layout_of(x: Tensor, parts: Parts, channel_dim: int) -> Layout | None:
+    """Return how x lies in memory; None if its strides are not what the kernels take."""
     planes = channel_dim != x.dim() - 1
     if planes and channel_dim != 1:
         return None
@@ -71,34 +105,58 @@ def _layout(
     elif not x.is_contiguous():
         return None
     rows, channels = x.shape[0], x.shape[channel_dim]
-    draws, share = len(loc), rows // len(loc)
-    if deviation is not None and bits is not None:
-        draws, share = len(deviation), rows // len(deviation)
-        if bits.dtype is not torch.uint8 or bits.shape != (rows, -(-channels // 8)) or not bits.is_contiguous():
-            return None
-    if draws * share != rows or draws % len(loc) or (bias is not None and rows % len(bias)):
-        return None
-    for numbers in (loc, deviation, bias):
-        if numbers is not None and not _is_table(numbers, channels, real):
-            return None
-    return Layout(len(loc), draws, share, x.numel() // (rows * channels), channels, planes)
-
-
-def _is_table(numbers: Tensor, channels: int, real: torch.dtype) -> bool:
-    return numbers.dtype is real and numbers.shape[1:] == (channels,) and numbers.is_contiguous()
+    draws = len(parts[0] if parts[1] is None else parts[1])
+    return Layout(len(parts[0]), draws, rows // draws, x.numel() // (rows * channels), channels, planes)
 
 
 def _address(x: Tensor | None) -> int | None:
     return None if x is None else x.data_ptr()
 
 
+def scaled(x: Tensor, parts: Parts, bias: Tensor | None, layout: Layout) -> Tensor:
+    """Return x ∘ v + b."""
+    y = torch.empty_like(x)
+    biases = 1 if bias is None else len(bias)
+    kernel("scale", x.dtype)(x.data_ptr(), *map(_address, parts), *layout, _address(bias), biases, y.data_ptr())
+    return y
+
+
+def scaled_back(
+    grad: Tensor, x: Tensor, parts: Parts, bias: Tensor | None, layout: Layout, of_x: Tensor | None, sums: bool
+) -> tuple[Tensor | None, ...]:
+    """Go back through ``scaled``.
+
+    Args:
+        grad: Of the result, lying in memory as x does.
+        x: What was scaled.
+        parts: Of the values.
+        bias: b.
+        layout: Of x.
+        of_x: Where the gradient of x goes, which may be ``grad`` itself; None if it is not wanted.
+        sums: Whether the gradients of the values are wanted.
+
+    Returns:
+        The gradients of loc, deviation and bias; None for what is not there or not wanted.
+    """
+    loc, deviation, _ = parts
+    of_loc = torch.empty_like(loc) if sums else None
+    of_deviation = torch.empty_like(deviation) if sums and deviation is not None else None
+    of_bias = None if bias is None else torch.empty_like(bias)
+    kernel("scale_back", x.dtype)(
+        grad.data_ptr(),
+        x.data_ptr(),
+        *map(_address, parts),
+        *layout,
+        *map(_address, (of_x, of_loc, of_deviation, of_bias)),
+        1 if bias is None else len(bias),
+    )
+    return of_loc, of_deviation, of_bias
+
+
 class _ScaleRows(torch.autograd.Function):
     @staticmethod
-    def forward(x: Tensor, bias: Tensor | None, layout: Layout, channel_dim: int, *parts: Tensor | None) -> Tensor:
-        y = torch.empty_like(x)
-        biases = 1 if bias is None else len(bias)
-        kernel("scale", x.dtype)(x.data_ptr(), *map(_address, parts), *layout, _address(bias), biases, y.data_ptr())
-        return y
+    def forward(x: Tensor, bias: Tensor | None, layout: Layout, channel_dim: int, *parts: Any) -> Tensor:
+        return scaled(x, parts, bias, layout)
 
     @staticmethod
     def setup_context(ctx: Any, inputs: tuple[Any, ...], output: Tensor) -> None:
@@ -114,36 +172,30 @@ class _ScaleRows(torch.autograd.Function):
     def backward(ctx: Any, grad: Tensor) -> tuple[Tensor | None, ...]:
         x, bias, *parts = ctx.saved_tensors
         if autograd_wanted(grad):
-            of_x, of_bias, _, *of_parts = gradients_by_autograd(_plain, (x, bias, ctx.channel_dim, *parts), [grad])
+            of_x, of_bias, _, *of_parts = gradients_by_autograd(
+                plain_scaled, (x, bias, ctx.channel_dim, *parts), [grad]
+            )
             return of_x, of_bias, None, None, *of_parts
         needs_x, needs_bias, _, _, *needs = ctx.needs_input_grad
-        loc, deviation, _ = parts
-        grad = _lying_as(grad, x)
+        grad = lying_as(grad, x)
         of_x = torch.empty_like(x) if needs_x else None
-        of_loc = torch.empty_like(loc) if any(needs) else None
-        of_deviation = torch.empty_like(deviation) if any(needs) and deviation is not None else None
-        of_bias = torch.empty_like(bias) if needs_bias else None
-        kernel("scale_back", x.dtype)(
-            grad.data_ptr(),
-            x.data_ptr(),
-            *map(_address, parts),
-            *ctx.layout,
-            *map(_address, (of_x, of_loc, of_deviation, of_bias)),
-            len(bias) if needs_bias else 1,
-        )
-        return of_x, of_bias, None, None, of_loc, of_deviation, None
+        of_loc, of_deviation, of_bias = scaled_back(grad, x, parts, bias, layout=ctx.layout, of_x=of_x, sums=any(needs))
+        return of_x, of_bias if needs_bias else None, None, None, of_loc, of_deviation, None
 
 
-def _lying_as(grad: Tensor, x: Tensor) -> Tensor:
+# torch asks for the signature at each call, and to find it takes as long as half the kernel.
+_ScaleRows.forward.__signature__ = inspect.signature(_ScaleRows.forward)  # type: ignore[attr-defined]
+
+
+def lying_as(grad: Tensor, x: Tensor) -> Tensor:
     """Return the gradient in the type and memory format of x."""
     same = grad.dtype is x.dtype and grad.stride() == x.stride()
     return grad if same else torch.empty_like(x).copy_(grad)
 
 
-def _plain(x: Tensor, bias: Tensor | None, channel_dim: int, *parts: Tensor | None) -> Tensor:
+def plain_scaled(x: Tensor, bias: Tensor | None, channel_dim: int, *parts: Any) -> Tensor:
     """Return the same in operations that autograd knows."""
     loc, deviation, bits = parts
-    assert loc is not None
     values = loc if deviation is None or bits is None else SignedNoise(loc, deviation, bits).values()
 
     def for_rows(table: Tensor) -> Tensor:

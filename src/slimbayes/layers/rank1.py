@@ -566,6 +566,10 @@ class Rank1(BayesianLayer, nn.Module):
         rows = self.rows_of(input, axis)
         s, r = draws_of(self, self.input_factor, rows), draws_of(self, self.output_factor, rows)
         bias = self.member_biases()
+        if not (self.additive or self.scales_bias or args):
+            found: Tensor | None = fused("scaled_layer", self, input, s, r, bias, axis)
+            if found is not None:
+                return found
 
         def op(z: Tensor) -> Tensor:
             y = self.op(z, *args)
