@@ -206,10 +206,10 @@ EAGER_SUITES = {
 #: What `_fast` does, by the row of the price table that it is there for: each part with the operations that decline
 #: where it is switched off. (Whole layers scale their rows by the same kernel.)
 PIECES: dict[str, dict[str, tuple[str, ...]]] = {
-    "batch_ensemble": {"scaled_layer": ("scaled_layer",), "scale_rows": ("scale_rows", "scaled_layer")},
+    "batch_ensemble": {"scaled_linear": ("scaled_linear",), "scale_rows": ("scale_rows", "scaled_linear")},
     "rank1 per example": {
-        "scaled_layer": ("scaled_layer",),
-        "scale_rows": ("scale_rows", "scaled_layer"),
+        "scaled_linear": ("scaled_linear",),
+        "scale_rows": ("scale_rows", "scaled_linear"),
         "signed_noise": ("signed_noise",),
     },
     "k_tied local": {name: (name,) for name in ("local_linear", "noise_for_rows", "weighted_sum")},

@@ -57,7 +57,7 @@ def convert(net, dtype=torch.float32, **options):
 def plain_path():
     """Let no rows be scaled by a kernel; draws are the same."""
     with pytest.MonkeyPatch.context() as patch:
-        for operation in ("scale_rows", "scaled_layer"):
+        for operation in ("scale_rows", "scaled_linear"):
             patch.setattr(_fast, operation, lambda *args: None)
         yield
 
@@ -86,7 +86,7 @@ def counted():
 
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(_fast, "scale_rows", counting(_fast.scale_rows, 1))
-        patch.setattr(_fast, "scaled_layer", counting(_fast.scaled_layer, 2))
+        patch.setattr(_fast, "scaled_linear", counting(_fast.scaled_linear, 2))
         yield taken
 
 

@@ -6,7 +6,7 @@ not apply, and the plain operation does the work. Each gains more than 5% of a t
 benchmarks/results/bench-fast-mlp-512.json and bench-fast-conv-16.json, shown in docs/bench.md.
 
 ======================  ================================================================================
-``scaled_layer``        a dense layer or convolution between its factors as one operation, which keeps less
+``scaled_linear``       a dense layer between its factors as one operation, which keeps less
 ``scale_rows``          x ∘ v + b and its gradients in one pass each, by a compiled kernel
 ``noise_for_rows``      noise per example from few random numbers: shared magnitudes, own signs
 ``signed_noise``        the same for a rank-1 factor, never written out for each row
@@ -18,6 +18,6 @@ benchmarks/results/bench-fast-mlp-512.json and bench-fast-conv-16.json, shown in
 from slimbayes._fast.local_linear import local_linear as local_linear
 from slimbayes._fast.row_noise import noise_for_rows as noise_for_rows
 from slimbayes._fast.row_noise import signed_noise as signed_noise
-from slimbayes._fast.scaled_layer import scaled_layer as scaled_layer
+from slimbayes._fast.scaled_linear import scaled_linear as scaled_linear
 from slimbayes._fast.scaled_rows import scale_rows as scale_rows
 from slimbayes._fast.weight_sums import weighted_sum as weighted_sum

@@ -3,7 +3,6 @@
 Autograd needs a product and a sum for each of x, v and b.
 """
 
-import inspect
 from typing import Any, NamedTuple
 
 import torch
@@ -56,7 +55,10 @@ def scale_rows(x: Tensor, values: Tensor | SignedNoise, bias: Tensor | None, axi
     layout = layout_of(x, parts, channel_dim)
     if layout is None or not fit(len(x), x.shape[channel_dim], parts, bias):
         return None
-    return _ScaleRows.apply(x, bias, layout, channel_dim, *parts)
+    try:
+        return _ScaleRows.apply(x, bias, layout, channel_dim, *parts)
+    except RuntimeError:  # torch.func is at work, and wants operations of another form
+        return None
 
 
 def prepared(
@@ -155,18 +157,10 @@ def scaled_back(
 
 class _ScaleRows(torch.autograd.Function):
     @staticmethod
-    def forward(x: Tensor, bias: Tensor | None, layout: Layout, channel_dim: int, *parts: Any) -> Tensor:
-        return scaled(x, parts, bias, layout)
-
-    @staticmethod
-    def setup_context(ctx: Any, inputs: tuple[Any, ...], output: Tensor) -> None:
-        x, bias, ctx.layout, ctx.channel_dim, *parts = inputs
+    def forward(ctx: Any, x: Tensor, bias: Tensor | None, layout: Layout, channel_dim: int, *parts: Any) -> Tensor:
+        ctx.layout, ctx.channel_dim = layout, channel_dim
         ctx.save_for_backward(x, bias, *parts)
-
-    @staticmethod
-    def vmap(info: Any, in_dims: Any, *inputs: Any) -> tuple[Tensor, None]:
-        """Step aside inside ``torch.vmap``: what is asked for here is ordinary, and so has no axis that is mapped."""
-        return _ScaleRows.apply(*inputs), None
+        return scaled(x, parts, bias, layout)
 
     @staticmethod
     def backward(ctx: Any, grad: Tensor) -> tuple[Tensor | None, ...]:
@@ -181,10 +175,6 @@ class _ScaleRows(torch.autograd.Function):
         of_x = torch.empty_like(x) if needs_x else None
         of_loc, of_deviation, of_bias = scaled_back(grad, x, parts, bias, layout=ctx.layout, of_x=of_x, sums=any(needs))
         return of_x, of_bias if needs_bias else None, None, None, of_loc, of_deviation, None
-
-
-# torch asks for the signature at each call, and to find it takes as long as half the kernel.
-_ScaleRows.forward.__signature__ = inspect.signature(_ScaleRows.forward)  # type: ignore[attr-defined]
 
 
 def lying_as(grad: Tensor, x: Tensor) -> Tensor:

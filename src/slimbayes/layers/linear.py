@@ -9,7 +9,7 @@ from slimbayes.families import Normal
 from slimbayes.layers._local import local_linear
 from slimbayes.layers.base import fused
 from slimbayes.layers.gaussian_layer import Gaussian
-from slimbayes.layers.rank1 import Rank1
+from slimbayes.layers.rank1 import Drawn, Rank1
 
 __all__ = ["GaussianLinear", "LinearOp", "Rank1Linear", "linear_by_group"]
 
@@ -72,6 +72,12 @@ class Rank1Linear(LinearOp, Rank1, nn.Linear):
 
     def op(self, x: Tensor, *args: Any) -> Tensor:  # noqa: D102
         return self.apply_weight(x, self.weight)
+
+    def fused_forward(self, x: Tensor, s: Drawn, r: Drawn, bias: Tensor | None, axis: int) -> Tensor | None:  # noqa: D102
+        if self.additive or self.scales_bias or type(self).op is not Rank1Linear.op:
+            return None
+        found: Tensor | None = fused("scaled_linear", x, self.weight, s, r, bias, axis)
+        return found
 
     def scaled_weight(self, scale: Tensor) -> Tensor:  # noqa: D102
         return self.weight * scale

@@ -566,10 +566,9 @@ class Rank1(BayesianLayer, nn.Module):
         rows = self.rows_of(input, axis)
         s, r = draws_of(self, self.input_factor, rows), draws_of(self, self.output_factor, rows)
         bias = self.member_biases()
-        if not (self.additive or self.scales_bias or args):
-            found: Tensor | None = fused("scaled_layer", self, input, s, r, bias, axis)
-            if found is not None:
-                return found
+        found = self.fused_forward(input, s, r, bias, axis)
+        if found is not None:
+            return found
 
         def op(z: Tensor) -> Tensor:
             y = self.op(z, *args)
@@ -577,6 +576,10 @@ class Rank1(BayesianLayer, nn.Module):
 
         outer = None if self.scales_bias else bias
         return perturb(self, op, input, s, r, axis, self.channel_dim, self.additive, outer)
+
+    def fused_forward(self, x: Tensor, s: Drawn, r: Drawn, bias: Tensor | None, axis: int) -> Tensor | None:
+        """Return what ``forward`` returns as one operation, or None; see ``slimbayes._fast``."""
+        return None
 
     def member_biases(self) -> Tensor | None:
         """Return the biases, ``(members, out)`` or ``(1, out)``."""
