@@ -212,7 +212,7 @@ PIECES: dict[str, dict[str, tuple[str, ...]]] = {
         "scale_rows": ("scale_rows", "scaled_linear"),
         "signed_noise": ("signed_noise",),
     },
-    "k_tied local": {name: (name,) for name in ("local_linear", "noise_for_rows", "weighted_sum")},
+    "k_tied local": {name: (name,) for name in ("local_linear", "weighted_sum")},
 }
 
 

@@ -10,7 +10,7 @@ from torch import nn
 
 import slimbayes as sb
 from slimbayes._fast import row_noise
-from slimbayes._fast.row_noise import SignedNoise, noise_for_rows, random_bits, signs_of
+from slimbayes._fast.row_noise import SignedNoise, random_bits, signs_of
 from slimbayes.layers.gaussian import random_signs
 from slimbayes.layers.rank1 import Factor, FactorOptions
 from slimbayes.sampling import Sampling
@@ -141,23 +141,6 @@ def test_independent_rows_share_nothing(noises):
     for channel in noises["normal", "independent"].flatten(1, 4).unbind(-1):
         for matrix in correlations(channel):
             assert_uncorrelated(matrix)
-
-
-@pytest.mark.usefixtures("_few")
-def test_normal_numbers_for_rows():
-    sampling = Sampling(samples=SAMPLES)
-    shape = (SAMPLES * DRAWS * SHARE, CHANNELS)
-    z = torch.stack(
-        [noise_for_rows("noise", *shape, torch.ones(1, dtype=torch.float64), sampling) for _ in range(PASSES)]
-    )
-    assert min(stats.kstest(column, "norm").pvalue for column in z.flatten(1).T.numpy()) > LEVEL
-    draw = torch.arange(SAMPLES * DRAWS).repeat_interleave(SHARE)
-    other = draw.unsqueeze(0) != draw.unsqueeze(1)
-    for channel in z.unbind(-1):
-        values, squares = correlations(channel)
-        assert_uncorrelated(values, other)
-        assert_uncorrelated(values / 3**0.5)  # rows of one draw: the variance of +-d^2 is 3
-        assert_uncorrelated(squares, other)
 
 
 def test_random_signs():

@@ -11,7 +11,6 @@ import torch
 from torch import Generator, Tensor
 
 from slimbayes._fast.guards import followed
-from slimbayes.families import Normal
 from slimbayes.sampling import BLOCK, Blocks
 
 #: At most so many rows share a draw, where their number allows it.
@@ -84,26 +83,6 @@ def signed_noise(factor: Any, rows: int, sampling: Any) -> SignedNoise | Tensor 
     signs = signs_of(bits, loc.shape[1]).to(loc.dtype)
     values = loc.unsqueeze(1) + _for_rows(deviation, sampling).mul(signs).view(members, -1, loc.shape[1])
     return values.flatten(0, 1)
-
-
-def noise_for_rows(name: str, rows: int, channels: int, like: Tensor, sampling: Any) -> Tensor | None:
-    """Draw standard normal numbers for each row, ``(rows, channels)``, or return None, as above.
-
-    Args:
-        name: Of what they are for.
-        rows: Of all samples.
-        channels: Numbers for a row.
-        like: Gives the type and device.
-        sampling: The pass under way.
-    """
-    found = _magnitudes_and_bits(name, rows, 1, like.new_empty(1, channels), Normal(), sampling)
-    if found is None:
-        return None
-    noise, bits = found[0].flatten(0, 1), found[1]
-    signs = signs_of(bits, channels)
-    if not _even(sampling):
-        return _for_rows(noise, sampling) * signs
-    return (noise.unsqueeze(1) * signs.view(len(noise), -1, channels)).flatten(0, 1)
 
 
 def _magnitudes_and_bits(

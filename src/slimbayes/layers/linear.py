@@ -108,10 +108,8 @@ class GaussianLinear(LinearOp, Gaussian, nn.Linear):
 
     def _local(self, x: Tensor) -> Tensor:
         rows, name = x.shape[0], self.weight_posterior.name
-        noise = fused("noise_for_rows", name, rows, self.out_features, self.weight, self.sampling)
-        if noise is None:
-            noise = self.for_rows(
-                name, rows, lambda shape, source: Normal().noise((*shape, self.out_features), self.weight, source)
-            )
+        noise = self.for_rows(
+            name, rows, lambda shape, source: Normal().noise((*shape, self.out_features), self.weight, source)
+        )
         bias_log = None if self.bias_posterior is None else self.bias_posterior.spread.logs()[0]
         return local_linear(x, self.weight, self.bias, noise, bias_log, *self.weight_posterior.spread.logs())
