@@ -21,8 +21,8 @@ if TYPE_CHECKING:
 #: Bytes of activations that a prediction may hold at once, unless told otherwise.
 MAX_MEMORY = 2**30
 #: Bytes of a layer's output, on a CPU, beyond which rows take longer: the next layer finds them no more in the last
-#: cache, which has some ten megabytes.
-CACHE = 2**25
+#: cache, which has some ten megabytes for several tensors.
+CACHE = 2**23
 #: Outputs of layers whose memory is taken at once.
 OUTPUTS_OF_A_ROW = 4
 #: Rows that a chunk may have however large their activations are: calls take time, too.
