@@ -102,6 +102,7 @@ def predict_file(
                 batch_size=batch_size,
                 noise="shared",
                 seed=seed,
+                keep_draws=True,
             )
         except NonFiniteOutput as error:
             raise not_finite(path, names, error) from error
