@@ -32,7 +32,7 @@ Writer = Callable[["Columns"], None]
 #: Of the files that predictions can be written to.
 SUFFIXES = (".csv", ".parquet", ".json", ".npz")
 #: Rows of a Parquet file that are written at once.
-ROW_GROUP = 2**16
+ROW_GROUP = 2**15
 
 
 class Which(StrEnum):

@@ -17,8 +17,8 @@ from numpy.typing import NDArray
 #: What stands for a missing value in a CSV file, besides pandas' and Arrow's usual spellings.
 _ALSO_MISSING = ["?", "None", "<NA>"]
 _PARQUET = b"PAR1"
-#: Bytes of a file that are taken at once; a row of a CSV file must fit.
-_BLOCK = 2**22
+#: Bytes of a file that are taken at once; of a CSV file more, if a row does not fit, up to what Arrow can count to.
+_BLOCK, _LARGEST_BLOCK = 2**19, 2**30
 #: Rows of a Parquet file that are taken at once.
 _ROWS = 2**14
 
@@ -141,10 +141,7 @@ def _reading(path: Path) -> Iterator[None]:
         if isinstance(error, FileNotFoundError | PermissionError | IsADirectoryError):
             raise
         kind = "Parquet" if path.suffix in (".parquet", ".pq") else "CSV"
-        said = str(error)
-        if "straddl" in said:
-            said = f"a row has more than {_BLOCK} bytes. Look for a quote that is not closed"
-        raise ValueError(f"{path} cannot be read as {kind}: {said}") from error
+        raise ValueError(f"{path} cannot be read as {kind}: {error}") from error
 
 
 def _check_names(path: Path, names: list[str]) -> None:
@@ -209,8 +206,8 @@ def _open_csv(path: Path) -> TableReader:
 
     def texts(names: Collection[str] | None = None) -> Iterator[Any]:
         reader = pa.csv.open_csv(
-            io.BufferedReader(_Csv(path), _BLOCK),
-            read_options=pa.csv.ReadOptions(block_size=_BLOCK, use_threads=False),
+            io.BufferedReader(_Csv(path), block),
+            read_options=pa.csv.ReadOptions(block_size=block, use_threads=False),
             parse_options=pa.csv.ParseOptions(delimiter=delimiter, newlines_in_values=True),
             convert_options=pa.csv.ConvertOptions(column_types=dict.fromkeys(header, pa.string())),
         )
@@ -218,9 +215,17 @@ def _open_csv(path: Path) -> TableReader:
         for batch in reader:
             yield _present(pa.Table.from_batches([batch]), missing, names)
 
-    known = next(texts()).column_names
-    _check_names(path, known)
-    rows, with_commas = _judge_commas(texts, known, delimiter)
+    block = _BLOCK
+    while True:
+        try:
+            known = next(texts()).column_names
+            _check_names(path, known)
+            rows, with_commas = _judge_commas(texts, known, delimiter)
+            break
+        except pa.ArrowInvalid as error:
+            if "straddl" not in str(error) or block >= _LARGEST_BLOCK:
+                raise
+            block *= 2  # a row must fit
     if with_commas:
         warnings.warn(
             f"{path}: the numbers of {', '.join(map(repr, with_commas[:5]))} have decimal commas, and are read so.",
