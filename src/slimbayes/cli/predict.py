@@ -69,7 +69,8 @@ def predict(
 
     Inputs are given as they were for training, before any scaling: a CSV or
     Parquet table with the same columns, an .npz or .npy file with one row for
-    each example, a folder of images, of texts or of patients' records.
+    each example, a folder of images, of texts or of patients' records. A table
+    may be larger than the memory: it is read, and written, in blocks of rows.
 
     For classes there is a row for each example with its label, confidence,
     the probability p_CLASS of each class, entropy (all uncertainty),
