@@ -180,6 +180,38 @@ def test_sequence_first(small) -> None:
     torch.testing.assert_close(summary[10:20].probs, kept[10:20].probs)
 
 
+def test_outputs_with_examples_elsewhere_keep_their_draws(small) -> None:
+    class BatchFirst(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.head = nn.Linear(2, 4)
+
+        def forward(self, x):
+            return self.head(x).transpose(0, 1)
+
+    model, x = sb.rank1(BatchFirst(), members=2, batch_dim=1), torch.randn(3, 50, 2)
+    p = model.predict(x, likelihood="categorical", batch_size=8)
+    assert p.draws.shape == (2, 50, 3, 4)
+
+
+def test_a_graph_is_summarised_as_one(small) -> None:
+    class Convolution(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.layer = nn.Linear(2, 3)
+
+        def forward(self, x, edges):
+            return self.layer(x).index_add(0, edges[1], self.layer(x)[edges[0]])
+
+    model, x = sb.rank1(Convolution(), members=2), torch.randn(60, 2)
+    edges = sb.BatchAxis(torch.randint(60, (2, 90)), index=True)
+    how = {"samples": 3, "seed": 5}
+    kept, summary = model.predict(x, edges, keep_draws=True, **how), model.predict(x, edges, **how)
+    assert type(summary) is PredictionSummary
+    assert len(summary) == len(kept) == 60
+    torch.testing.assert_close(summary.mutual_information, kept.mutual_information)
+
+
 def test_the_first_nan_is_counted_from_the_first_example(small) -> None:
     class Logarithm(nn.Module):
         def __init__(self) -> None:

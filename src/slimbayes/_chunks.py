@@ -90,9 +90,12 @@ def predict(
             first = PredictionSummary.of(read(chunks.first))
             if keep_draws is False and not first.figures:
                 raise ValueError(f"{first.errors['mean']} Without draws there is nothing to keep: keep_draws=True.")
-            keep = not first.figures
+            # Outputs whose examples are not where a Prediction looks for them cannot be taken apart.
+            keep = not first.figures or (size > 1 and len(first) != min(batch_size, size))
         if keep:
             return read(chunks.outputs(0, size))
+        if size == 1:  # such as a graph, whose nodes are the examples of the prediction
+            return PredictionSummary.of(read(chunks.outputs(0, 1)))
         few = max(1, SUMMARISED // (numbers * draws))
         at_once = max(batch_size, few // batch_size * batch_size)
         some = (read(chunks.outputs(begin, min(begin + at_once, size))) for begin in range(0, size, at_once))
