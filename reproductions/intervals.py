@@ -37,7 +37,7 @@ def coverage(name: str, method: str, split: int) -> dict[str, Any]:
     assert data.test is not None
     inside, squares, noise = [], [], []
     for inputs, targets in blocks(data.test, data.preparation, 2048, 0, 1):
-        prediction = model.predict(*inputs, samples=SAMPLES, seed=0)
+        prediction = model.predict(*inputs, samples=SAMPLES, seed=0, keep_draws=True)
         low, high = prediction.interval(LEVEL)
         y = targets.view_as(low)
         inside.append(((y >= low) & (y <= high)).double())

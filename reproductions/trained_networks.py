@@ -100,7 +100,7 @@ def _after(model: sb.BayesianModel, train: Data, test: Data, epochs: int) -> dic
 def _scores(model: sb.BayesianModel, test: Data) -> dict[str, float]:
     x, y = test
     samples = -(-DRAWS // model.members)
-    prediction = model.predict(x, samples=samples, seed=0, likelihood="categorical")
+    prediction = model.predict(x, samples=samples, seed=0, likelihood="categorical", keep_draws=True)
     return {
         "accuracy": (prediction.label == y).float().mean().item(),
         "nll": -prediction.log_likelihood(y).mean().item(),

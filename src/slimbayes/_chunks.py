@@ -5,6 +5,7 @@ from __future__ import annotations
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 import torch
@@ -13,6 +14,7 @@ from torch import Generator, Tensor, nn
 from slimbayes import batching
 from slimbayes._checks import check_count
 from slimbayes.layers.base import every_module
+from slimbayes.prediction import Prediction, PredictionSummary, check_joinable
 from slimbayes.sampling import BLOCK, Blocks, Part, check_sampling
 
 if TYPE_CHECKING:
@@ -28,6 +30,11 @@ OUTPUTS_OF_A_ROW = 4
 #: Rows that a chunk may have however large their activations are: calls take time, too.
 LEAST_ROWS = 64
 
+#: Numbers in all draws' outputs up to which a prediction keeps them: 64 MiB in single precision.
+KEPT = 2**24
+#: Numbers in all draws' outputs that are summarised at once.
+SUMMARISED = 2**20
+
 #: Serialises probes, which watch the network by hooks.
 _probing = threading.Lock()
 #: Evaluations under way in all threads, by module that was in training mode before.
@@ -35,7 +42,7 @@ _evaluating: dict[nn.Module, int] = {}
 _counting = threading.Lock()
 
 
-def predict_draws(
+def predict(
     model: BayesianModel,
     args: Any,
     kwargs: Any,
@@ -44,8 +51,10 @@ def predict_draws(
     noise: str | None,
     generator: Generator | None,
     max_memory: int,
-) -> Any:
-    """Return the model's outputs on all examples, draws first; see ``BayesianModel.predict``."""
+    keep_draws: bool | None,
+    read: Callable[[Any], Prediction],
+) -> Prediction:
+    """Return what ``read`` makes of the outputs on all examples, draws first; see ``BayesianModel.predict``."""
     if noise is None:
         # A weight that all draws of a pass share saves time in training; here draws are to differ.
         noise = "shared" if model.options.get("sample_per") == "batch" else model.options["noise"]
@@ -56,7 +65,7 @@ def predict_draws(
         check_count("batch_size", batch_size, 1)
     _check_finite((args, kwargs))
     args, kwargs = model.marked(args, kwargs)
-    members, size = model.members, batching.batch_size((args, kwargs), model.sampling.batch_dim)
+    size = batching.batch_size((args, kwargs), model.sampling.batch_dim)
     if size == 0:
         raise ValueError("Expected a batch of at least one example, but got an empty one.")
     with evaluating(model), torch.no_grad(), _explaining(model, (args, kwargs)):
@@ -64,24 +73,117 @@ def predict_draws(
         if batch_size is None:
             batch_size, each = _sizes(model, size, each, max_memory, _bytes_per_row(model, args, kwargs, size))
         shared = noise == "shared" and samples > 0 and next(model.stochastic(), None) is not None
-        if shared and each > 1:  # the draws of Gaussian weights are whole networks
-            each = min(each, max(1, max_memory // _bytes_per_sample(model)))
+        weights_fit = True
+        if shared and samples > 1:  # the draws of Gaussian weights are whole networks
+            most = max(1, max_memory // _bytes_per_sample(model))
+            each, weights_fit = min(each, most), samples <= most
         if samples > 0:
             generator = model.own_source(generator)
         seed: int | None = None
         if samples > 0 and not shared:  # seeds noise that does not depend on the chunks
             source: dict[str, Any] = {} if generator is None else {"generator": generator, "device": generator.device}
             seed = int(torch.randint(2**62, (), **source))
+        chunks = _Chunks(model, args, kwargs, size, batch_size, samples, each, noise, shared, seed, generator)
+        draws, numbers = model.members * max(samples, 1), chunks.numbers_of_a_row()
+        keep = numbers * draws * size <= KEPT or not weights_fit if keep_draws is None else keep_draws
+        if not keep:
+            first = PredictionSummary.of(read(chunks.first))
+            if keep_draws is False and not first.figures:
+                raise ValueError(f"{first.errors['mean']} Without draws there is nothing to keep: keep_draws=True.")
+            # Outputs whose examples are not where a Prediction looks for them cannot be taken apart.
+            keep = not first.figures or (size > 1 and len(first) != min(batch_size, size))
+        if keep:
+            return read(chunks.outputs(0, size))
+        if size == 1:  # such as a graph, whose nodes are the examples of the prediction
+            return PredictionSummary.of(read(chunks.outputs(0, 1)))
+        few = max(1, SUMMARISED // (numbers * draws))
+        at_once = max(batch_size, few // batch_size * batch_size)
+        some = (read(chunks.outputs(begin, min(begin + at_once, size))) for begin in range(0, size, at_once))
+        parts = (PredictionSummary.of(p[i : i + few]) for p in some for i in range(0, len(p), few))
+        return PredictionSummary.joined(parts, size)
+
+
+@dataclass
+class _Chunks:
+    """The passes of a prediction: some samples of some examples each.
+
+    Attributes:
+        model: The model, in evaluation mode.
+        args: The network's inputs.
+        kwargs: Those by keyword.
+        size: Examples.
+        batch_size: Examples of a pass.
+        samples: Samples of each member, 0 for its location.
+        each: Samples of a pass.
+        noise: How draws depend on examples.
+        shared: Whether draws of the weights serve all examples.
+        seed: Of noise that does not depend on the passes.
+        generator: Of shared draws.
+        first: Outputs of the first pass, until they are used.
+    """
+
+    model: BayesianModel
+    args: Any
+    kwargs: Any
+    size: int
+    batch_size: int
+    samples: int
+    each: int
+    noise: str
+    shared: bool
+    seed: int | None
+    generator: Generator | None
+    first: Any = None
+    _weights: dict[int, Any] = field(default_factory=dict)
+    # Without the rows it could not be told: of one example's logits, (1, 1), either axis may be the batch.
+    _axes: list[int | None] = field(default_factory=list)
+
+    def numbers_of_a_row(self) -> int:
+        """Make the first pass; return how many numbers the network returns for an example under one draw."""
+        self.first = self._pass(0, 0)
+        rows = self.model.members * max(1, min(self.each, self.samples)) * min(self.batch_size, self.size)
+        return -(-sum(x.numel() for x in batching.tensors(self.first)) // rows)
+
+    def outputs(self, begin: int, end: int) -> Any:
+        """Return the outputs of all draws on some of the examples, which begin with those of a pass."""
+        lengths = [min(self.batch_size, end - start) for start in range(begin, end, self.batch_size)]
         by_samples = []
-        for start in range(0, max(samples, 1), each):
-            count = min(each, samples - start)  # 0 if samples is
-            # One shared draw serves all chunks of examples, or the function would not be one function.
-            draw = model.draw(count, generator) if shared else None
-            how = {"samples": count, "noise": noise, "draw": draw}
-            by_samples.append(_in_chunks(model, args, kwargs, size, batch_size, how, seed, start))
-        draws = _interleave(by_samples, members)
-        _check_outputs(model, draws)
+        for sample in range(0, max(self.samples, 1), self.each):
+            parts = [self._pass(sample, start) for start in range(begin, end, self.batch_size)]
+            by_samples.append(parts[0] if len(parts) == 1 else _join(parts, lengths, self._axes))
+            if end == self.size:
+                self._weights.pop(sample, None)
+        draws = _interleave(by_samples, self.model.members)
+        _check_outputs(self.model, draws, begin)
         return draws
+
+    def _pass(self, sample: int, begin: int) -> Any:
+        """Run the model on the samples and examples from these numbers on."""
+        if self.first is not None and sample == begin == 0:
+            first, self.first = self.first, None
+            return first
+        model, length = self.model, min(self.batch_size, self.size - begin)
+        count = min(self.each, self.samples - sample)  # 0 if samples is
+        if self.shared and sample not in self._weights:
+            # One shared draw serves all chunks of examples, or the function would not be one function.
+            self._weights[sample] = model.draw(count, self.generator)
+        blocks = None
+        if self.seed is not None:
+            blocks = Blocks(self.seed, Part(sample, count, begin, length), model.device)
+        # Compilers do not follow what blocks draw: a model compiled in place runs here as it is.
+        run = model if self.seed is None else model.forward
+        args, kwargs = self.args, self.kwargs
+        if length < self.size:
+            batch_dim = model.sampling.batch_dim
+            args, kwargs = batching.narrow((args, kwargs), begin, begin + length, self.size, batch_dim)
+            if not self._axes:
+                model.passes.axes = self._axes
+        try:
+            return run(
+                *args, samples=count, noise=self.noise, generator=blocks, draw=self._weights.get(sample), **kwargs
+            )
+        finally:
+            model.passes.axes = None
 
 
 def _sizes(model: BayesianModel, size: int, samples: int, max_memory: int, bytes_per_row: int) -> tuple[int, int]:
@@ -100,43 +202,6 @@ def _sizes(model: BayesianModel, size: int, samples: int, max_memory: int, bytes
 def _bytes_per_sample(model: BayesianModel) -> int:
     """Return the size of one shared draw of all members."""
     return max(1, model.members * sum(part.at_location(0).nbytes for part in model.stochastic()))
-
-
-def _in_chunks(
-    model: BayesianModel,
-    args: Any,
-    kwargs: Any,
-    size: int,
-    batch_size: int,
-    how: dict[str, Any],
-    seed: int | None,
-    first_sample: int,
-) -> Any:
-    """Run the model on a few examples at a time."""
-
-    def source(begin: int, length: int) -> Blocks | None:
-        part = Part(first_sample, how["samples"], begin, length)
-        return None if seed is None else Blocks(seed, part, model.device)
-
-    # Compilers do not follow what blocks draw: a model compiled in place runs here as it is.
-    run = model if seed is None else model.forward
-
-    if batch_size >= size:
-        return run(*args, generator=source(0, size), **how, **kwargs)
-    batch_dim = model.sampling.batch_dim
-    lengths = [min(batch_size, size - begin) for begin in range(0, size, batch_size)]
-    outputs, end = [], 0
-    # Without the rows it could not be told: of one example's logits, (1, 1), either axis may be the batch.
-    axes: list[int | None] = []
-    model.passes.axes = axes  # for the first chunk
-    try:
-        for length in lengths:
-            begin, end = end, end + length
-            some_args, some_kwargs = batching.narrow((args, kwargs), begin, end, size, batch_dim)
-            outputs.append(run(*some_args, generator=source(begin, length), **how, **some_kwargs))
-    finally:
-        model.passes.axes = None
-    return _join(outputs, lengths, axes)
 
 
 @contextmanager
@@ -200,14 +265,21 @@ def _is_mask(x: Tensor) -> bool:
     return bool((x <= 0).all() & (x == 0).any())
 
 
-def _check_outputs(model: BayesianModel, draws: Any) -> None:
-    """Raise if outputs are NaN although the inputs were finite, and say where that may come from."""
+def _check_outputs(model: BayesianModel, draws: Any, begin: int) -> None:
+    """Raise if outputs are NaN although the inputs were finite, and say where that may come from.
+
+    Args:
+        model: The model.
+        draws: Its outputs.
+        begin: Number of their first example.
+    """
     for y in batching.tensors(draws):
         if y.is_floating_point() and y.sum().isnan() and y.isnan().any():
             named = (*model.net.named_parameters(), *model.net.named_buffers())
             weights = (name for name, x in named if x.is_floating_point() and not x.isfinite().all())
             place = [*y.isnan().nonzero()[0].tolist(), 0, 0]
-            raise NonFiniteOutput(place[min(1 + model.sampling.batch_dim, y.dim())], next(weights, None))
+            example = begin + place[min(1 + model.sampling.batch_dim, y.dim())]
+            raise NonFiniteOutput(example, next(weights, None))
 
 
 @contextmanager
@@ -286,14 +358,8 @@ def _join(outputs: list[Any], lengths: list[int], axes: list[int | None]) -> Any
         if axis is None:
             shares = torch.stack(parts) / sum(lengths)  # not whole numbers any more
             return shares @ shares.new_tensor(lengths)
-        axis += 1  # the first is the draws'
-        shapes = {(*part.shape[:axis], *part.shape[axis + 1 :]) for part in parts}
-        if len(shapes) > 1:
-            raise ValueError(
-                f"Cannot join the outputs of chunks: apart from the examples, their shapes are {sorted(shapes)[:3]}. "
-                "Give `predict` a `batch_size` of all examples, or let the network pad to one length (`total_length`)."
-            )
-        return torch.cat(parts, axis)
+        check_joinable(parts, axis + 1)  # the first is the draws'
+        return torch.cat(parts, axis + 1)
 
     return _zip_tensors(join, outputs)
 

@@ -18,7 +18,8 @@ from torch import Generator, Tensor, nn
 from slimbayes import _graphs, batching
 from slimbayes._check_rows import check_rows, find_position_tables
 from slimbayes._checks import check_choice, check_count, check_keywords
-from slimbayes._chunks import MAX_MEMORY, predict_draws
+from slimbayes._chunks import MAX_MEMORY
+from slimbayes._chunks import predict as predict_in_chunks
 from slimbayes.conversion import Conversion, copy_of, replace
 from slimbayes.ensembles._refreshed_posterior import RefreshedPosterior
 from slimbayes.ensembles._statistics import refresh_statistics
@@ -383,9 +384,15 @@ class BayesianModel(nn.Module):
         seed: int | None = None,
         max_memory: int = MAX_MEMORY,
         likelihood: str | Likelihood | None = None,
+        keep_draws: bool | None = None,
         **kwargs: Any,
     ) -> Prediction:
         """Predict in evaluation mode without gradients, in chunks that bound the memory.
+
+        Of many examples the draws are not kept, so that what is held does not grow with their number: the result is a
+        ``PredictionSummary``, whose figures (``probs``, ``entropy``, ``mean``, ``std``, ...) are computed from the
+        draws of a chunk of examples at a time. What needs the draws themselves, such as ``interval`` and
+        ``log_likelihood``, is an error that asks for ``keep_draws=True``.
 
         Args:
             *args: The network's inputs.
@@ -398,6 +405,9 @@ class BayesianModel(nn.Module):
             seed: Seeds a generator of its own: the same seed gives the same prediction, however it is cut into chunks.
             max_memory: Bytes of activations to stay within, by an estimate from one example.
             likelihood: How to read the outputs; None for the model's own.
+            keep_draws: Whether to keep the outputs of all draws. None: if they have at most 2**24 numbers (64 MiB); if
+                no figure can be computed from them, as with a likelihood that is a function; or if the draws of the
+                weights, which all chunks of examples share, would together exceed ``max_memory``.
             **kwargs: The network's keyword arguments.
         """
         if generator is not None and not isinstance(generator, Generator):
@@ -410,10 +420,17 @@ class BayesianModel(nn.Module):
             if generator is not None:
                 raise ValueError(f"Expected `seed` or `generator`, but got both (seed={seed}). Give one.")
             generator = Generator(self.device).manual_seed(seed)
-        with self._without_replacement():
-            draws = predict_draws(self, args, kwargs, samples, batch_size, noise, generator, max_memory)
+        if keep_draws is not None and not isinstance(keep_draws, bool):
+            raise TypeError(f"Expected argument `keep_draws` to be True, False or None, but got {keep_draws!r}.")
         reading = self.likelihood if likelihood is None else get_likelihood(likelihood)
-        return Prediction(draws, reading, self.members, self.sampling.batch_dim)
+
+        def read(draws: Any) -> Prediction:
+            return Prediction(draws, reading, self.members, self.sampling.batch_dim)
+
+        with self._without_replacement():
+            return predict_in_chunks(
+                self, args, kwargs, samples, batch_size, noise, generator, max_memory, keep_draws, read
+            )
 
     def member(
         self,

@@ -1,8 +1,9 @@
 """A prediction: the draws' outputs and what follows from them."""
 
 import copy
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import Any, Self
 
 import torch
 import torch.nn.functional as F
@@ -12,7 +13,7 @@ from slimbayes._checks import check_number
 from slimbayes.batching import map_leaves, output_tensor
 from slimbayes.likelihoods import Bernoulli, Categorical, Likelihood, mixture
 
-__all__ = ["Prediction"]
+__all__ = ["Prediction", "PredictionSummary"]
 
 
 @dataclass(frozen=True)
@@ -180,11 +181,7 @@ class Prediction:
 
     def __getitem__(self, examples: slice | Tensor | list[int]) -> "Prediction":
         """Return the prediction of some of the examples: a slice, their numbers, or a mask."""
-        if not isinstance(examples, (slice, Tensor, list)):
-            raise TypeError(
-                f"Expected a slice, a list or a tensor of examples, but got {type(examples).__name__}. For the first "
-                "alone, p[:1]."
-            )
+        _check_examples(examples)
         before = (slice(None),) * self._batch_axis
         return replace(self, draws=self.outputs[(*before, examples)])
 
@@ -198,6 +195,145 @@ class Prediction:
         """Axis of the examples, draws first; that of ``batch_first``."""
         far = self.batch_dim > 0 and self.outputs.dim() > self.batch_dim + 2
         return 1 + (self.batch_dim if far else 0)
+
+
+def _figure(name: str) -> Any:
+    return property(lambda summary: summary._figure(name), doc=getattr(Prediction, name).__doc__)
+
+
+class PredictionSummary(Prediction):
+    """A prediction of many examples that has kept its figures alone, not the draws; ``model.predict`` makes it.
+
+    All figures are there but those that need the draws: ``draws``, ``outputs``, ``draw_log_probs``, ``member_probs``,
+    ``moments``, ``quantile``, ``interval`` and ``log_likelihood`` are errors that ask for ``keep_draws=True``.
+
+    Args:
+        figures: By name, what is kept; the others follow from them.
+        errors: By name, why a figure cannot be computed.
+        likelihood: How the draws were read.
+        members: Mixture components.
+        axis: Axis of the examples in the figures.
+
+    Example:
+        >>> p = Prediction(torch.tensor([[[2.0, 0.0]], [[0.0, 2.0]]]), members=2)
+        >>> summary = PredictionSummary.of(p)
+        >>> summary.probs, summary.mutual_information.round(decimals=4), summary.disagreement
+        (tensor([[0.5000, 0.5000]]), tensor([0.3278]), tensor([1.]))
+    """
+
+    figures: dict[str, Tensor]
+    errors: dict[str, str]
+    axis: int
+
+    #: What is kept.
+    NAMES = ("class_log_probs", "expected_entropy", "disagreement", "mean", "aleatoric_std", "epistemic_std")
+
+    class_log_probs = _figure("class_log_probs")
+    expected_entropy = _figure("expected_entropy")
+    disagreement = _figure("disagreement")
+    mean = _figure("mean")
+    aleatoric_std = _figure("aleatoric_std")
+    epistemic_std = _figure("epistemic_std")
+
+    def __init__(
+        self,
+        figures: dict[str, Tensor],
+        errors: dict[str, str],
+        likelihood: Likelihood | None,
+        members: int,
+        axis: int,
+    ) -> None:
+        fields = {"figures": figures, "errors": errors, "likelihood": likelihood, "members": members, "axis": axis}
+        vars(self).update(fields)  # a dataclass that is frozen
+
+    @classmethod
+    def of(cls, prediction: Prediction) -> Self:
+        """Return the summary of a prediction."""
+        figures, errors = {}, {}
+        for name in cls.NAMES:
+            try:
+                figures[name] = getattr(prediction, name)
+            except ValueError as error:  # such as for the mean of classes
+                errors[name] = str(error)
+        axis = prediction._batch_axis - 1 if figures else 0
+        return cls(figures, errors, prediction.likelihood, prediction.members, axis)
+
+    @classmethod
+    def joined(cls, parts: Iterable[Self], size: int) -> Self:
+        """Return one summary of ``size`` examples from those of some at a time, which are copied as they come."""
+        whole, begin = None, 0
+        for part in parts:
+            axis, length = part.axis, len(part)
+            if whole is None:
+                figures = {}
+                for name, values in part.figures.items():
+                    figures[name] = values.new_empty((*values.shape[:axis], size, *values.shape[axis + 1 :]))
+                whole = part._with(figures)
+            for name, values in part.figures.items():
+                check_joinable((whole.figures[name], values), axis)
+                whole.figures[name].narrow(axis, begin, length).copy_(values)
+            begin += length
+        assert whole is not None
+        return whole
+
+    def _figure(self, name: str) -> Tensor:
+        if name in self.errors:
+            raise ValueError(self.errors[name])
+        return self.figures[name]
+
+    @property
+    def draws(self) -> Any:
+        """An error: they were not kept."""
+        raise ValueError(
+            "This prediction has kept its figures (probs, entropy, mean, std, ...), but not the draws, which "
+            "draws, outputs, draw_log_probs, member_probs, moments, quantile, interval and log_likelihood need. Use "
+            "predict(x, keep_draws=True), on fewer examples at a time if they do not fit into memory."
+        )
+
+    def __len__(self) -> int:
+        """Return the number of examples."""
+        return next(iter(self.figures.values())).shape[self.axis]
+
+    def __getitem__(self, examples: slice | Tensor | list[int]) -> Self:
+        """Return the prediction of some of the examples: a slice, their numbers, or a mask."""
+        _check_examples(examples)
+        place = (*(slice(None),) * self.axis, examples)
+        return self._with({name: values[place] for name, values in self.figures.items()})
+
+    def to(self, device: Any) -> Self:
+        """Return the prediction on another device."""
+        likelihood = None if self.likelihood is None else copy.deepcopy(self.likelihood).to(device)
+        figures = {name: values.to(device) for name, values in self.figures.items()}
+        return type(self)(figures, self.errors, likelihood, self.members, self.axis)
+
+    def _with(self, figures: dict[str, Tensor]) -> Self:
+        return type(self)(figures, self.errors, self.likelihood, self.members, self.axis)
+
+    def __repr__(self) -> str:
+        """Name what is kept."""
+        return f"PredictionSummary({len(self)} examples: {', '.join(self.figures)})"
+
+
+def check_joinable(parts: Sequence[Tensor], axis: int) -> None:
+    """Raise unless chunks of examples differ in their numbers of examples alone.
+
+    Example:
+        >>> check_joinable((torch.ones(2, 5), torch.ones(3, 5)), 0)
+    """
+    shapes = {(*part.shape[:axis], *part.shape[axis + 1 :]) for part in parts}
+    if len(shapes) > 1:
+        raise ValueError(
+            f"Cannot join the outputs of chunks: apart from the examples, their shapes are {sorted(shapes)[:3]}. "
+            "Give `predict` a `batch_size` of all examples, or let the network pad to one length (`total_length`)."
+        )
+
+
+def _check_examples(examples: Any) -> None:
+    if not isinstance(examples, (slice, Tensor, list)):
+        raise TypeError(
+            f"Expected a slice, a list or a tensor of examples, but got {type(examples).__name__}. For the first "
+            "alone, p[:1]."
+        )
 
 
 def _entropy(log_probs: Tensor) -> Tensor:

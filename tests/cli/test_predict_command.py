@@ -14,7 +14,7 @@ from typer.testing import CliRunner
 
 from slimbayes.cli.predict import predict
 from slimbayes.training import fit
-from slimbayes.training.predicting import predict_file
+from slimbayes.training.predicting import predict_blocks, predict_file
 
 app = typer.Typer()
 app.command()(predict)
@@ -103,13 +103,14 @@ def test_options_reach_the_prediction(wine, inputs, monkeypatch):
 
     def note(run, path, *, progress, drawn, **options):
         given.update(options, folder=run.folder, path=path)
-        return predict_file(run, path, **options)
+        return predict_blocks(run, path, **options)
 
-    monkeypatch.setattr("slimbayes.training.predicting.predict_file", note)
+    monkeypatch.setattr("slimbayes.training.predicting.predict_blocks", note)
     options = {"samples": 2, "batch_size": 3, "seed": 5, "which": "last", "level": 0.5}
     words = [word for name, value in options.items() for word in (f"--{name.replace('_', '-')}", value)]
     outcome = invoke(wine.folder, inputs, "--json", *words)
     assert outcome.exit_code == 0
+    monkeypatch.undo()
     assert given == {**options, "folder": wine.folder, "path": inputs}
     check(columns_of(json.loads(outcome.stdout)), predict_file(wine, inputs, **options))
 

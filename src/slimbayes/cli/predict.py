@@ -1,12 +1,17 @@
 """``slimbayes predict``."""
 
+import codecs
 import csv
 import io
 import json
+import shutil
 import sys
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack, contextmanager
 from enum import StrEnum
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from tempfile import TemporaryFile
+from typing import IO, TYPE_CHECKING, Annotated, Any
 
 import typer
 
@@ -21,8 +26,13 @@ if TYPE_CHECKING:
 __all__ = ["predict"]
 
 
+#: Takes a block of predictions.
+Writer = Callable[["Columns"], None]
+
 #: Of the files that predictions can be written to.
 SUFFIXES = (".csv", ".parquet", ".json", ".npz")
+#: Rows of a Parquet file that are written at once.
+ROW_GROUP = 2**15
 
 
 class Which(StrEnum):
@@ -59,7 +69,8 @@ def predict(
 
     Inputs are given as they were for training, before any scaling: a CSV or
     Parquet table with the same columns, an .npz or .npy file with one row for
-    each example, a folder of images, of texts or of patients' records.
+    each example, a folder of images, of texts or of patients' records. A table
+    may be larger than the memory: it is read, and written, in blocks of rows.
 
     For classes there is a row for each example with its label, confidence,
     the probability p_CLASS of each class, entropy (all uncertainty),
@@ -82,56 +93,67 @@ def predict(
 
       slimbayes predict runs/wine new.npz --json | jq '.[].label'
     """
-    with errors_of("predict"):
-        if out is not None:
-            check_choice("suffix of --out", out.suffix, SUFFIXES)
-            check_out(out, "predictions.csv")
-        from slimbayes.training.predicting import predict_file
-        from slimbayes.training.run import Run
+    draws: list[int] = []
+    examples, prints = 0, as_json or out is None
+    with TemporaryFile() as printed:  # nothing is printed if a later block is an error
+        with errors_of("predict"), ExitStack() as stack:
+            if out is not None:
+                check_choice("suffix of --out", out.suffix, SUFFIXES)
+                check_out(out, "predictions.csv")
+            from slimbayes.training import predicting
+            from slimbayes.training.run import Run
 
-        opened = Run.open(run, trust or ())
-        draws: list[int] = []
-        columns = predict_file(
-            opened,
-            inputs,
-            samples=samples,
-            batch_size=batch_size,
-            seed=seed,
-            which=which.value,
-            level=level,
-            progress=progress_bar("predicting", "example"),
-            drawn=draws.append,
-        )
-        if out is not None:
-            _write(out, columns)
-    if as_json or out is None:
-        sys.stdout.write(_as_json(columns) if as_json else _as_csv(columns))
+            opened = Run.open(run, trust or ())
+            writers: list[Writer] = []
+            if out is not None:
+                (temporary,) = stack.enter_context(replacing(out))
+                file = stack.enter_context(temporary.open("wb"))
+                writers.append(stack.enter_context(_WRITERS[out.suffix](file)))
+            if prints:
+                writers.append(stack.enter_context(_WRITERS[".json" if as_json else ".csv"](printed)))
+            for columns in predicting.predict_blocks(
+                opened,
+                inputs,
+                samples=samples,
+                batch_size=batch_size,
+                seed=seed,
+                which=which.value,
+                level=level,
+                progress=progress_bar("predicting", "example"),
+                drawn=draws.append,
+            ):
+                examples += len(columns["name"])
+                for write in writers:
+                    write(columns)
+        if prints:
+            printed.seek(0)
+            shutil.copyfileobj(codecs.getreader("utf-8")(printed), sys.stdout)
     if opened.result is None:
         typer.secho(f"slimbayes predict: the run in {run} is not finished.", fg="yellow", err=True)
     if out is not None:
-        typer.echo(f"Predictions of {len(columns['name'])} examples, each of {of_draws(draws[0])}: {out}", err=True)
+        typer.echo(f"Predictions of {examples} examples, each of {of_draws(draws[0])}: {out}", err=True)
 
 
-def _write(path: Path, columns: "Columns") -> None:
-    """Write the columns in the format of the file's name, whole or not at all."""
-    with replacing(path) as (temporary,), temporary.open("wb") as file:
-        if path.suffix == ".parquet":
-            from slimbayes.data._table_file import pyarrow
-
-            pa = pyarrow()
-            pa.parquet.write_table(pa.table(columns), file)
-        elif path.suffix == ".npz":
-            import numpy as np
-
-            np.savez(file, **columns)  # type: ignore[arg-type]
-        else:
-            file.write((_as_csv if path.suffix == ".csv" else _as_json)(columns).encode())
+# ---------------------------------------------------------------------- formats: each takes columns block by block
 
 
-def _as_csv(columns: "Columns") -> str:
+@contextmanager
+def _csv_writer(file: IO[bytes]) -> Iterator[Writer]:
+    begun = False
+
+    def write(columns: "Columns") -> None:
+        nonlocal begun
+        file.write(_as_csv(columns, header=not begun).encode())
+        begun = True
+
+    yield write
+
+
+def _as_csv(columns: "Columns", header: bool = True) -> str:
     text = io.StringIO()
     writer = csv.writer(text, lineterminator="\n")
-    writer.writerow(map(csv_cell, columns))
+    if header:
+        writer.writerow(map(csv_cell, columns))
     writer.writerows(zip(*(_texts(values) for values in columns.values()), strict=True))
     return text.getvalue()
 
@@ -141,7 +163,69 @@ def _texts(values: Any) -> list[Any]:
     return [f"{value:.12g}" for value in values] if values.dtype.kind == "f" else [*map(csv_cell, values.tolist())]
 
 
-def _as_json(columns: "Columns") -> str:
-    """Return a list with an object for each example."""
-    rows = zip(*(values.tolist() for values in columns.values()), strict=True)
-    return "[\n" + ",\n".join(json.dumps(dict(zip(columns, row, strict=True))) for row in rows) + "\n]\n"
+@contextmanager
+def _json_writer(file: IO[bytes]) -> Iterator[Writer]:
+    """Write a list with an object for each example."""
+    before = "[\n"
+
+    def write(columns: "Columns") -> None:
+        nonlocal before
+        rows = zip(*(values.tolist() for values in columns.values()), strict=True)
+        text = ",\n".join(json.dumps(dict(zip(columns, row, strict=True))) for row in rows)
+        file.write(f"{before}{text}".encode())
+        before = ",\n"
+
+    yield write
+    file.write(b"\n]\n")
+
+
+@contextmanager
+def _parquet_writer(file: IO[bytes]) -> Iterator[Writer]:
+    """Write groups of rows, which are in memory until they are full."""
+    from slimbayes.data._table_file import pyarrow
+
+    pa, group = pyarrow(), _Collected()
+    writer: Any = None
+
+    def flush() -> None:
+        nonlocal writer
+        table = pa.table(group.columns())
+        writer = writer or pa.parquet.ParquetWriter(file, table.schema)
+        writer.write_table(table)
+        group.clear()
+
+    def write(columns: "Columns") -> None:
+        group.append(columns)
+        if sum(len(block["name"]) for block in group) >= ROW_GROUP:
+            flush()
+
+    try:
+        yield write
+        if group:
+            flush()
+    finally:
+        if writer is not None:
+            writer.close()
+
+
+@contextmanager
+def _npz_writer(file: IO[bytes]) -> Iterator[Writer]:
+    """Write arrays, which are in memory until the end."""
+    import numpy as np
+
+    blocks = _Collected()
+    yield blocks.append
+    np.savez(file, **blocks.columns())  # type: ignore[arg-type]
+
+
+class _Collected(list["Columns"]):
+    """Blocks of columns."""
+
+    def columns(self) -> "Columns":
+        """Return the columns of all blocks."""
+        import numpy as np
+
+        return {name: np.concatenate([block[name] for block in self]) for name in self[0]}
+
+
+_WRITERS = {".csv": _csv_writer, ".parquet": _parquet_writer, ".json": _json_writer, ".npz": _npz_writer}

@@ -1,6 +1,7 @@
 """Typed columns of a table, and the numbers that a network gets for them: statistics are the training rows'."""
 
 import re
+from bisect import bisect_left
 from dataclasses import asdict, dataclass
 from typing import Any, ClassVar
 
@@ -195,14 +196,19 @@ def numbers_of(column: Any, kind: str, name: str, rows: NDArray[np.int64] | None
     try:
         values = np.asarray(_cast(column, kind), np.float64)
     except pyarrow().ArrowException as error:
-        raise ValueError(f"Column {name!r} cannot be read as a {kind}, as which it was trained: {error}") from error
+        place = ""
+        if _can_be(column[:0], kind):  # it is not its type
+            first = bisect_left(range(len(column)), True, key=lambda row: not _can_be(column[: row + 1], kind))
+            place = f" in row {first if rows is None else rows[first]}, counted from 0"
+        raise ValueError(
+            f"Column {name!r} cannot be read as a {kind}, as which it was trained{place}: {error}"
+        ) from error
     wrong = np.flatnonzero(np.abs(values) > np.finfo(np.float32).max)
     if len(wrong):
-        place = wrong[0] if rows is None else rows[wrong[0]]
+        row = wrong[0] if rows is None else rows[wrong[0]]
         raise ValueError(
-            f"Column {name!r} has {column[int(wrong[0])].as_py()!r} in row {place}, counted from 0: infinite, or too "
-            f"large for single precision ({len(wrong)} such values in all). Correct it, or leave the field empty if "
-            "the value is missing."
+            f"Column {name!r} has {column[int(wrong[0])].as_py()!r} in row {row}, counted from 0: infinite, or too "
+            "large for single precision. Correct it, or leave the field empty if the value is missing."
         )
     return values
 
@@ -235,14 +241,30 @@ def _cast(column: Any, kind: str) -> Any:
     pa = pyarrow()
     if pa.types.is_dictionary(column.type):
         column = column.cast(column.type.value_type)
-    is_text = pa.types.is_string(column.type) or pa.types.is_large_string(column.type)
-    if is_text:
+    if _is_text(column):
         column = pa.compute.utf8_trim_whitespace(column)
     if kind == "number":
         return column.cast(pa.float64(), safe=False)
     if kind == "boolean":
         return column.cast(pa.bool_()).cast(pa.float64())
-    zoned = is_text and len(column) and pa.compute.any(pa.compute.match_substring_regex(column, _ZONE)).as_py()
-    moments = column.cast(pa.timestamp("us", "UTC" if zoned else None), safe=False)
+    moments = column.cast(pa.timestamp("us", "UTC" if has_zones(column) else None), safe=False)
     days = moments.cast(pa.int64()).cast(pa.float64(), safe=False)
     return pa.compute.divide(days, _DAY)
+
+
+def has_zones(column: Any) -> bool | None:
+    """Tell whether texts of dates say their time zones, which all must do or none; None if there are no texts.
+
+    Example:
+        >>> has_zones(pyarrow().array([None, "1999-12-31T12:00Z"])), has_zones(pyarrow().array(["1999-12-31"]))
+        (True, False)
+    """
+    if not _is_text(column) or column.null_count == len(column):
+        return None
+    compute = pyarrow().compute
+    return bool(compute.any(compute.match_substring_regex(compute.utf8_trim_whitespace(column), _ZONE)).as_py())
+
+
+def _is_text(column: Any) -> bool:
+    types = pyarrow().types
+    return bool(types.is_string(column.type) or types.is_large_string(column.type))

@@ -2,6 +2,7 @@
 
 import re
 from abc import ABC, abstractmethod
+from collections.abc import Callable, Iterator
 from importlib import import_module
 from pathlib import Path
 from typing import Any, ClassVar, NamedTuple
@@ -11,7 +12,7 @@ from torch import Tensor
 from slimbayes._checks import check_choice
 from slimbayes.data._numpy_files import as_tensor, load_numpy
 
-__all__ = ["Arrays", "Preparation", "Raw", "get_preparation", "register_preparation"]
+__all__ = ["Arrays", "Preparation", "Raw", "RawBlocks", "get_preparation", "register_preparation"]
 
 
 class Raw(NamedTuple):
@@ -26,6 +27,20 @@ class Raw(NamedTuple):
     names: list[str]
 
 
+class RawBlocks(NamedTuple):
+    """Raw inputs that come some examples at a time.
+
+    Attributes:
+        size: How many examples there are.
+        numbers: How many numbers the inputs of one have.
+        blocks: Yields so many examples at a time, and the rest at last.
+    """
+
+    size: int
+    numbers: int
+    blocks: Callable[[int], Iterator[Raw]]
+
+
 class Preparation(ABC):
     """Turns raw inputs into the network's; can be written as JSON."""
 
@@ -38,6 +53,17 @@ class Preparation(ABC):
     @abstractmethod
     def read(self, path: Path) -> Raw:
         """Read the raw inputs of a file or folder that a user wants predictions for."""
+
+    def open(self, path: Path) -> RawBlocks:
+        """Return what ``read`` would, some examples at a time; here, all are read at once."""
+        inputs, names = self.read(path)
+
+        def blocks(size: int) -> Iterator[Raw]:
+            for begin in range(0, len(names), size):
+                some = slice(begin, begin + size)
+                yield Raw(tuple(x[some] for x in inputs), names[some])
+
+        return RawBlocks(len(names), sum(x[:1].numel() for x in inputs), blocks)
 
     def spec(self) -> dict[str, Any]:
         """Return JSON values from which ``get_preparation`` rebuilds this one."""

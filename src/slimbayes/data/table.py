@@ -2,7 +2,7 @@
 
 import difflib
 import warnings
-from collections.abc import Iterator, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
@@ -12,13 +12,23 @@ import torch
 from numpy.typing import NDArray
 
 from slimbayes._checks import check_choice, check_count
-from slimbayes.data._columns import Category, Column, Number, column_from, kind_of, numbers_of, spec_of, texts_of
+from slimbayes.data._columns import (
+    Category,
+    Column,
+    Number,
+    column_from,
+    has_zones,
+    kind_of,
+    numbers_of,
+    spec_of,
+    texts_of,
+)
 from slimbayes.data._standardise import standardised_targets
-from slimbayes.data._table_file import TableFile, pyarrow, read_table_file
+from slimbayes.data._table_file import TableFile, open_table_file, pyarrow, read_table_file
 from slimbayes.data._table_target import Target, read_target
 from slimbayes.data.dataset import DataSet, Task
 from slimbayes.data.folders import find_file
-from slimbayes.data.preparation import Preparation, Raw, register_preparation
+from slimbayes.data.preparation import Preparation, Raw, RawBlocks, register_preparation
 from slimbayes.data.splits import Split, split_examples, split_rows
 
 __all__ = ["Table", "load_table"]
@@ -61,16 +71,48 @@ class Table(Preparation):
         features = self.encode(read_table_file(path))
         return Raw((features,), [str(row) for row in range(len(features))])
 
+    def open(self, path: Path) -> RawBlocks:
+        """Open such a file, of which no more than a block is ever in memory."""
+        reader = open_table_file(path)
+        self._check_names(path, reader.names)
+        names = [column.name for column in self.columns]
+
+        def blocks(size: int) -> Iterator[Raw]:
+            zoned: dict[str, bool] = {}
+            for table in reader.blocks(size, names):
+                with _naming(path):
+                    _check_zones(table, self.columns, zoned)
+                features = self.encode(table)
+                assert table.rows is not None
+                yield Raw((features,), [str(row) for row in table.rows])
+
+        return RawBlocks(reader.rows, self.width, blocks)
+
+    def _check_names(self, path: Path, names: Collection[str]) -> None:
+        for column in self.columns:
+            if column.name not in names:
+                near = difflib.get_close_matches(column.name, names, n=1, cutoff=0.0)
+                hint = f" The nearest that it has is {near[0]!r}." if near else ""
+                raise ValueError(f"{path} lacks the column {column.name!r}, which was trained on.{hint}")
+
     def encode(self, table: TableFile) -> torch.Tensor:
         """Return the features, ``(rows, width)``, of a table."""
-        for column in self.columns:
-            if column.name not in table.columns:
-                near = difflib.get_close_matches(column.name, table.columns, n=1, cutoff=0.0)
-                hint = f" The nearest that it has is {near[0]!r}." if near else ""
-                raise ValueError(f"{table.path} lacks the column {column.name!r}, which was trained on.{hint}")
+        self._check_names(table.path, table.columns)
         with _naming(table.path):
             parts = [column.encode(column.values(table.columns[column.name], table.rows)) for column in self.columns]
         return torch.from_numpy(np.concatenate(parts, 1))
+
+
+def _check_zones(table: TableFile, columns: Sequence[Column], zoned: dict[str, bool]) -> None:
+    """Raise if a block has dates with time zones and earlier ones, of which ``zoned`` tells, had none, or reverse."""
+    for column in columns:
+        now = has_zones(table.columns[column.name]) if column.kind == "date" else None
+        if now is not None and zoned.setdefault(column.name, now) != now:
+            assert table.rows is not None
+            raise ValueError(
+                f"Column {column.name!r} has dates with and without a time zone (rows before and after "
+                f"{table.rows[0]}, counted from 0), of which it is not clear what they mean."
+            )
 
 
 @contextmanager
@@ -106,7 +148,7 @@ def load_table(
 
     Args:
         folder: Where a relative path may start, besides the working folder.
-        path: The file; see ``read_table_file`` for what a CSV file may look like.
+        path: The file; see ``open_table_file`` for what a CSV file may look like.
         target: Column to predict. Rows where it is missing are dropped with a warning.
         task: ``"categorical"``: one output for each class. ``"bernoulli"``: one logit, for two classes; its yes is the
             second in order. ``"gaussian"``: a number, standardised. ``"poisson"``: a count. None: gaussian for

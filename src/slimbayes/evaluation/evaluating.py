@@ -306,6 +306,7 @@ def predict(
             samples=1 if subject.is_point else samples,
             batch_size=batch_size,
             seed=seed,
+            keep_draws=True,
         )
     except NonFiniteOutput as error:
         raise ValueError(

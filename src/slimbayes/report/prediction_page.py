@@ -82,7 +82,7 @@ def write_prediction_page(
     inputs = tuple(x.to(model.device) for x in preparation(*raw))
     check_finite(path, [name], "inputs", *inputs)
     try:
-        prediction = model.predict(*inputs, samples=samples, noise="shared", seed=seed)
+        prediction = model.predict(*inputs, samples=samples, noise="shared", seed=seed, keep_draws=True)
     except NonFiniteOutput as error:
         raise not_finite(path, [name], error) from error
     except (RuntimeError, TypeError, ValueError, IndexError) as error:  # for a wrong shape, type or token

@@ -44,7 +44,7 @@ def variational_scores(
     """
     columns: list[Tensor] = []
     for inputs, targets in blocks(examples, data.preparation, BLOCK):
-        prediction = model.predict(*(x.to(model.device) for x in inputs), samples=samples, seed=seed)
+        prediction = model.predict(*(x.to(model.device) for x in inputs), samples=samples, seed=seed, keep_draws=True)
         targets = targets.to(model.device)
         likelihood = prediction.likelihood
         assert likelihood is not None

@@ -57,6 +57,7 @@ def evaluate(
                 samples=samples,
                 batch_size=config.batch_size,
                 seed=mix(seed, Purpose.EVALUATION, rank, number),
+                keep_draws=True,
             )
         except NonFiniteOutput:  # the caller is to see it in the scores of all processes
             rows.append(torch.full((len(targets), 5), math.nan))

@@ -1,7 +1,7 @@
 """Predictions of a run for a user's own inputs: a table with columns of uncertainty."""
 
 import os
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -14,13 +14,13 @@ from torch import Tensor
 from slimbayes._checks import check_choice, check_count, check_number
 from slimbayes._chunks import NonFiniteOutput
 from slimbayes.data.dataset import Task
-from slimbayes.data.preparation import Preparation, Raw
+from slimbayes.data.preparation import Preparation, Raw, RawBlocks
 from slimbayes.likelihoods import Bernoulli
 from slimbayes.model import BayesianModel
 from slimbayes.prediction import Prediction
 from slimbayes.training.run import Run
 
-__all__ = ["Columns", "check_finite", "misfit", "not_finite", "predict_file", "read_inputs"]
+__all__ = ["Columns", "check_finite", "misfit", "not_finite", "predict_blocks", "predict_file", "read_inputs"]
 
 #: By name, one value for each example.
 Columns = dict[str, NDArray[Any]]
@@ -29,41 +29,17 @@ Columns = dict[str, NDArray[Any]]
 BLOCK, NUMBERS = 2048, 2**24
 
 
-def predict_file(
-    run: Run,
-    path: str | os.PathLike[str],
-    *,
-    samples: int | None = None,
-    batch_size: int | None = None,
-    seed: int = 0,
-    which: str = "best",
-    level: float = 0.9,
-    progress: Callable[[int, int], None] | None = None,
-    drawn: Callable[[int], None] | None = None,
-) -> Columns:
+def predict_file(run: Run, path: str | os.PathLike[str], **options: Any) -> Columns:
     """Predict for every example of a file or folder, in its order.
-
-    All examples meet the same draws of the weights. What is predicted for one therefore depends on the seed, but not
-    on the other examples, and but for rounding not on how many are handled at once.
 
     Args:
         run: The run, finished or not; an epoch must be complete.
         path: Inputs as the run's data have them, before any preparation: a CSV or Parquet file for a table, an .npz or
             .npy file for arrays, a folder of images, records or texts.
-        samples: Draws of each member; 0 for each member at its location, None for ``model.default_samples``.
-        batch_size: Examples that go through the network at once; None for as many as a bounded memory allows.
-        seed: Of the draws.
-        which: The ``"best"`` or the ``"last"`` checkpoint.
-        level: Probability inside the interval from ``low`` to ``high``.
-        progress: Called with the examples done and the number of them.
-        drawn: Called with the number of draws that each prediction is of.
+        **options: See ``predict_blocks``.
 
     Returns:
-        Columns by name, all of the same length. ``name`` is the number of the row, or the file. For classes: ``label``,
-        ``confidence``, ``p_CLASS`` for each class (``p`` alone, that of yes, for yes or no), ``entropy``,
-        ``expected_entropy``, ``mutual_information``, ``disagreement``; see ``Prediction``. For a regression, in the
-        target's own units: ``mean``, ``std``, ``aleatoric_std``, ``epistemic_std``, ``low``, ``high``. If an example
-        has several targets, the names end in their numbers: ``mean_0``, ``mean_1``.
+        Columns by name, all of the same length, see ``predict_blocks``.
 
     Example:
         >>> import tempfile
@@ -74,6 +50,47 @@ def predict_file(
         ...     columns = predict_file(run, Path(folder) / "flowers.npy")
         >>> list(columns)[:4], columns["name"].tolist()
         (['name', 'label', 'confidence', 'p_setosa'], ['0', '1'])
+    """
+    parts = list(predict_blocks(run, path, **options))
+    return {name: np.concatenate([part[name] for part in parts]) for name in parts[0]}
+
+
+def predict_blocks(
+    run: Run,
+    path: str | os.PathLike[str],
+    *,
+    samples: int | None = None,
+    batch_size: int | None = None,
+    seed: int = 0,
+    which: str = "best",
+    level: float = 0.9,
+    progress: Callable[[int, int], None] | None = None,
+    drawn: Callable[[int], None] | None = None,
+) -> Iterator[Columns]:
+    """Predict for every example of a file or folder, in its order, some at a time.
+
+    Of a CSV or Parquet table no more than some rows are in memory at once, however long it is.
+
+    All examples meet the same draws of the weights. What is predicted for one therefore depends on the seed, but not
+    on the other examples, and but for rounding not on how many are handled at once.
+
+    Args:
+        run: The run, see ``predict_file``.
+        path: The inputs, see ``predict_file``.
+        samples: Draws of each member; 0 for each member at its location, None for ``model.default_samples``.
+        batch_size: Examples that go through the network at once; None for as many as a bounded memory allows.
+        seed: Of the draws.
+        which: The ``"best"`` or the ``"last"`` checkpoint.
+        level: Probability inside the interval from ``low`` to ``high``.
+        progress: Called with the examples done and the number of them.
+        drawn: Called with the number of draws that each prediction is of.
+
+    Yields:
+        Columns by name, all of the same length. ``name`` is the number of the row, or the file. For classes: ``label``,
+        ``confidence``, ``p_CLASS`` for each class (``p`` alone, that of yes, for yes or no), ``entropy``,
+        ``expected_entropy``, ``mutual_information``, ``disagreement``; see ``Prediction``. For a regression, in the
+        target's own units: ``mean``, ``std``, ``aleatoric_std``, ``epistemic_std``, ``low``, ``high``. If an example
+        has several targets, the names end in their numbers: ``mean_0``, ``mean_1``.
     """
     if samples is not None:
         check_count("samples", samples, 0, "Use 0 for each member at its location.")
@@ -88,12 +105,9 @@ def predict_file(
     preparation, samples = run.preparation, model.default_samples if samples is None else samples
     if drawn is not None:
         drawn(model.members * max(1, samples))
-    raw = read_inputs(preparation, path)
-    size, parts = len(raw.names), []
-    step = _block_size(raw, model, samples, task)
-    for start in range(0, size, step):
-        block = slice(start, start + step)
-        names, inputs = raw.names[block], preparation(*(x[block] for x in raw.inputs))
+    raw, done = _opened(preparation, path), 0
+    for some, names in raw.blocks(_block_size(raw, model, samples, task)):
+        inputs = preparation(*some)
         check_finite(path, names, "inputs", *inputs)
         try:
             prediction = model.predict(
@@ -102,31 +116,47 @@ def predict_file(
                 batch_size=batch_size,
                 noise="shared",
                 seed=seed,
+                keep_draws=True,
             )
         except NonFiniteOutput as error:
             raise not_finite(path, names, error) from error
         except (RuntimeError, TypeError, ValueError, IndexError) as error:  # for a wrong shape, type or token
             raise ValueError(f"{path}: {misfit(inputs, task)} {str(error).splitlines()[0]}") from error
         check_finite(path, names, "predictions", prediction.outputs.movedim(1, 0))
-        parts.append({"name": np.array(names), **_figures(prediction, task, level)})
+        yield {"name": np.array(names), **_figures(prediction, task, level)}
+        done += len(names)
         if progress is not None:
-            progress(start + len(names), size)
-    return {name: np.concatenate([part[name] for part in parts]) for name in parts[0]}
+            progress(done, raw.size)
 
 
 def read_inputs(preparation: Preparation, path: Path) -> Raw:
     """Return the raw inputs of a file or folder, or raise if there are none."""
-    if not path.exists():
-        raise FileNotFoundError(f"There is no file or folder {path} to predict for.")
+    _check_exists(path)
     raw = preparation.read(path)
-    if not raw.names:
-        raise ValueError(f"{path} holds no examples.")
+    _check_some(path, len(raw.names))
     return raw
 
 
-def _block_size(raw: Raw, model: BayesianModel, samples: int, task: Task) -> int:
-    inputs, outputs = sum(x[:1].numel() for x in raw.inputs), model.members * max(samples, 1) * task.outputs
-    return max(1, min(BLOCK, NUMBERS // max(inputs, outputs)))
+def _opened(preparation: Preparation, path: Path) -> RawBlocks:
+    _check_exists(path)
+    raw = preparation.open(path)
+    _check_some(path, raw.size)
+    return raw
+
+
+def _check_exists(path: Path) -> None:
+    if not path.exists():
+        raise FileNotFoundError(f"There is no file or folder {path} to predict for.")
+
+
+def _check_some(path: Path, examples: int) -> None:
+    if not examples:
+        raise ValueError(f"{path} holds no examples.")
+
+
+def _block_size(raw: RawBlocks, model: BayesianModel, samples: int, task: Task) -> int:
+    outputs = model.members * max(samples, 1) * task.outputs
+    return max(1, min(BLOCK, NUMBERS // max(raw.numbers, outputs)))
 
 
 def check_finite(path: Path, names: list[str], what: str, *tensors: Tensor) -> None:
