@@ -17,7 +17,7 @@ from slimbayes._provenance import provenance
 from slimbayes._seeds import Purpose, mix, seed_everything
 from slimbayes.data.fingerprint import fingerprint
 from slimbayes.data.registry import load_data
-from slimbayes.likelihoods import ScaleLikelihood
+from slimbayes.likelihoods import Gaussian
 from slimbayes.model import BayesianModel
 from slimbayes.pretrained import load
 from slimbayes.summary import count_parameters
@@ -165,7 +165,8 @@ class Trainer:
         restore_schedule(self.loop.schedule, state["schedule"])
         self.loop.elbo.load_state_dict(state["elbo"])
         if state.get("rho") is not None:  # the checkpoint has the noise of predictions; not in earlier versions' runs
-            assert isinstance(self.bare.likelihood, ScaleLikelihood) and self.bare.likelihood.rho is not None
+            assert isinstance(self.bare.likelihood, Gaussian)
+            assert self.bare.likelihood.rho is not None
             self.bare.likelihood.rho.data.copy_(state["rho"])
         if "chain_noise" in state:  # not in runs of an earlier version
             self.chain_noise.set_state(state["chain_noise"])
