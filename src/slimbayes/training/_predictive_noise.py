@@ -11,8 +11,6 @@ from slimbayes.data.dataset import DataSet
 from slimbayes.likelihoods import Gaussian
 from slimbayes.model import BayesianModel
 
-__all__ = ["predicting_noise", "set_predictive_noise"]
-
 #: Examples, and numbers of all their draws, that it is set on at most.
 EXAMPLES, NUMBERS = 4096, 2**24
 #: Fewer validation examples say less of the noise than the residuals of training do.
