@@ -426,3 +426,48 @@ def test_the_residual_variance_is_the_noise_of_the_largest_likelihood(outputs) -
     likelihood.set_noise(likelihood.residual_variance(draws, targets))
     likelihood.log_prob(draws, targets).mean().backward()
     assert likelihood.rho.grad.abs().max() < 1e-6
+
+
+# ---------------------------------------------------------------------- the noise of a mixture
+
+
+def test_a_mixtures_noise_is_what_its_spread_leaves_of_the_variance():
+    # Draws and targets are quantiles of N(0, 4) and N(0, 9): the mixture is N(0, 4 + noise).
+    def normal(count, std):
+        return std * torch.special.ndtri((torch.arange(count, dtype=torch.float64) + 0.5) / count)
+
+    means, targets = normal(2000, 2.0), normal(1000, 3.0)
+    found = sb.Gaussian().mixture_variance(means[:, None].expand(-1, 1000), targets)
+    expected = targets.square().mean() - means.square().mean()
+    torch.testing.assert_close(found, expected, rtol=2e-3, atol=0)
+    assert found.item() == pytest.approx(9 - 4, rel=0.01)
+
+
+@pytest.mark.parametrize("outputs", [None, 2])
+def test_a_mixtures_noise_has_the_largest_log_likelihood(outputs):
+    generator = torch.Generator().manual_seed(0)
+    means = torch.randn(5, 40, 2, generator=generator).double()
+    targets = torch.randn(40, 2, generator=generator).double()
+    likelihood = sb.Gaussian(outputs=outputs).double()
+
+    def log_likelihood(variance):
+        likelihood.set_noise(variance)
+        each = likelihood.log_prob(means, targets)
+        return (each.logsumexp(0) - math.log(5)).mean().item()
+
+    best = likelihood.mixture_variance(means, targets)
+    assert (best < likelihood.residual_variance(means, targets)).all()
+    value = log_likelihood(best)
+    for factor in (0.5, 0.9, 0.99, 1.01, 1.1, 2.0):
+        assert log_likelihood(best * factor) < value
+        if outputs is not None:
+            assert log_likelihood(best * torch.tensor([factor, 1.0])) < value
+
+
+def test_the_noise_of_draws_that_are_alike_is_that_of_one():
+    means, targets = torch.tensor([[0.0, 1.0, 2.0]]), torch.tensor([0.5, 0.0, 3.0])
+    likelihood = sb.Gaussian()
+    one = likelihood.residual_variance(means, targets)
+    torch.testing.assert_close(likelihood.mixture_variance(means, targets), one)
+    torch.testing.assert_close(likelihood.mixture_variance(means.expand(4, 3), targets), one)
+    assert likelihood.mixture_variance(means, means[0]).item() == 0.0

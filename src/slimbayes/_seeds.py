@@ -17,6 +17,7 @@ class Purpose(IntEnum):
     MEMBER = 5
     CHAINS = 6
     LAW = 7
+    PREDICTIVE_NOISE = 8
 
 
 def mix(*numbers: int) -> int:

@@ -13,6 +13,9 @@ from slimbayes.likelihoods.scale import ScaleLikelihood
 
 __all__ = ["Gaussian", "StudentT"]
 
+#: Steps of a mixture's noise at most; a few tens are usual.
+EM_STEPS = 1000
+
 
 class Gaussian(ScaleLikelihood):
     r"""Real targets: :math:`N(y \mid \mu, \sigma^2)`, summed over an example's dimensions.
@@ -60,7 +63,49 @@ class Gaussian(ScaleLikelihood):
 
         It is one number, or with ``outputs`` one for each of the last axis.
         """
-        squares = (targets - squeeze_to(self.moments(outputs)[0], targets)).square().double()
+        return self._mean(self._squares(outputs, targets))
+
+    @torch.no_grad()
+    def mixture_variance(self, outputs: Tensor, targets: Tensor) -> Tensor:
+        r"""Return the :math:`\sigma^2` with the largest log-likelihood of the draws' mixture.
+
+        It is smaller than ``residual_variance`` because the mixture has the spread of the draws' means
+        :math:`\mu_{dn}` besides the noise. It maximises
+
+        .. math::
+            \sum_n \log \frac1D \sum_d N(y_n \mid \mu_{dn}, \sigma^2)
+
+        by EM: from ``residual_variance``, which is never too small,
+
+        .. math::
+            \sigma^2 \leftarrow \frac1N \sum_{nd} r_{dn} (y_n - \mu_{dn})^2,\quad
+            r_{dn} \propto \exp\left(-\frac{(y_n - \mu_{dn})^2}{2 \sigma^2}\right),\quad \sum_d r_{dn} = 1
+
+        until it stands. It is one number, or with ``outputs`` one for each of the last axis.
+
+        Example:
+            >>> means, targets = torch.tensor([[-1.0], [1.0]]).expand(2, 4), torch.tensor([-1.1, -0.9, 0.9, 1.1])
+            >>> for variance in (Gaussian().residual_variance, Gaussian().mixture_variance):
+            ...     print(round(variance(means, targets).item(), 4))
+            2.01
+            0.01
+        """
+        squares = self._squares(outputs, targets)
+        variance = self._mean(squares)
+        for _ in range(EM_STEPS):
+            # Where all draws are alike, or right, there is nothing to divide by.
+            distances = squares / variance.clamp_min(torch.finfo(variance.dtype).tiny)
+            shares = (-0.5 * per_example(distances)).softmax(0)
+            weighed = shares.view(*shares.shape, *(1,) * (squares.dim() - 2)) * squares
+            before, variance = variance, self._mean(weighed.sum(0))
+            if torch.allclose(variance, before, rtol=1e-6, atol=0.0):
+                break
+        return variance
+
+    def _squares(self, outputs: Tensor, targets: Tensor) -> Tensor:
+        return (targets - squeeze_to(self.moments(outputs)[0], targets)).square().double()
+
+    def _mean(self, squares: Tensor) -> Tensor:
         return squares.mean() if self.outputs is None else squares.reshape(-1, self.outputs).mean(0)
 
     @torch.no_grad()

@@ -16,6 +16,7 @@ from slimbayes.likelihoods import Likelihood, ScaleLikelihood
 from slimbayes.methods.deep_ensemble import deep_ensemble
 from slimbayes.model import BayesianModel
 from slimbayes.summary import count_parameters
+from slimbayes.training._predictive_noise import set_predictive_noise
 from slimbayes.training.config import TrainConfig
 from slimbayes.training.evaluation import evaluate
 from slimbayes.training.run import Run
@@ -39,6 +40,7 @@ def assemble(run: Run, config: TrainConfig, members: Sequence[Run]) -> None:
     model.likelihood = _likelihood(models)
     if config.device == "auto" and torch.cuda.is_available():
         model = model.to("cuda")
+    set_predictive_noise(model, data, config.seed)
     scores = _scores(model, config, data)
     results: list[dict[str, Any]] = [member.result or {} for member in members]
     nll = None if scores["validation"] is None else scores["validation"]["nll"]

@@ -61,8 +61,8 @@ def fit_ensemble(
 
     Each member is a run of its own in ``FOLDER/members/0`` and so on. They differ in their initial weights and in the
     order of the examples, by seeds that follow from ``seed``. The folder itself becomes the run of the ensemble, with
-    its scores. If the likelihood learns its noise, each member has learned its own, and the ensemble has the mean of
-    their variances, so that the variance of its prediction is that of the members' mixture.
+    its scores. If the likelihood learns a scale, each member has learned its own, and the ensemble has the root of
+    their mean square; a Gaussian's noise is then set for the members' mixture, as it is for every run.
 
     Called again for the same folder, it leaves finished members alone and continues the others from their last
     checkpoints; with more ``members`` than before it trains the new ones only, with fewer it takes the first ones.

@@ -17,11 +17,13 @@ from slimbayes._provenance import provenance
 from slimbayes._seeds import Purpose, mix, seed_everything
 from slimbayes.data.fingerprint import fingerprint
 from slimbayes.data.registry import load_data
+from slimbayes.likelihoods import Gaussian
 from slimbayes.model import BayesianModel
 from slimbayes.pretrained import load
 from slimbayes.summary import count_parameters
 from slimbayes.training._collecting import Collector, check_enough
 from slimbayes.training._finishing import Again, complete
+from slimbayes.training._predictive_noise import predicting_noise
 from slimbayes.training._progress import Progress
 from slimbayes.training._watching import Watcher
 from slimbayes.training.batches import Batches
@@ -162,6 +164,10 @@ class Trainer:
         self.loop.optimiser.load_state_dict(state["optimiser"])
         restore_schedule(self.loop.schedule, state["schedule"])
         self.loop.elbo.load_state_dict(state["elbo"])
+        if state.get("rho") is not None:  # the checkpoint has the noise of predictions; not in earlier versions' runs
+            assert isinstance(self.bare.likelihood, Gaussian)
+            assert self.bare.likelihood.rho is not None
+            self.bare.likelihood.rho.data.copy_(state["rho"])
         if "chain_noise" in state:  # not in runs of an earlier version
             self.chain_noise.set_state(state["chain_noise"])
         if self.accelerator.scaler is not None:
@@ -255,11 +261,18 @@ class Trainer:
                 raise NonFiniteLoss(f"the parameter {name} is not finite after step {self.loop.elbo.steps}")
 
     def _finish_epoch(self, epoch: int, means: dict[str, Any]) -> None:
-        config, step = self.config, self.loop.elbo.steps
+        config = self.config
         if epoch == self.epochs:
             # Every process does the same on all examples.
             examples = Again(self._batches(0, 1), self.epochs)
             complete(self.loop.elbo, examples, config.collect, mix(config.seed, Purpose.LAW), self.quiet)
+        self._share_buffers(self.bare)
+        with predicting_noise(self.bare, self.data, config.seed) as rho:
+            self._score_and_store(epoch, means, rho)
+
+    def _score_and_store(self, epoch: int, means: dict[str, Any], rho: Tensor | None) -> None:
+        """Validate and write a checkpoint of a model with its predictive noise; ``rho`` is to train on with."""
+        config, step = self.config, self.loop.elbo.steps
         validation = None
         if self.data.validation is not None and (epoch % config.evaluation.every == 0 or epoch == self.epochs):
             wanted = config.evaluation.samples
@@ -274,6 +287,7 @@ class Trainer:
                 "optimiser": self.loop.optimiser.state_dict(),
                 "schedule": self.loop.schedule.state_dict(),
                 "elbo": self.loop.elbo.state_dict(),
+                "rho": rho,
                 "chain_noise": self.chain_noise.get_state(),
                 "whole": epoch * self.batches.steps <= self.steps,
                 "scaler": None if scaler is None else scaler.state_dict(),
@@ -292,10 +306,13 @@ class Trainer:
             self.accelerator.log({f"validation/{name}": value for name, value in validation.items()}, step)
         self.accelerator.wait_for_everyone()
 
-    def _scores(self, model: BayesianModel, part: str, samples: int) -> dict[str, float]:
+    def _share_buffers(self, model: BayesianModel) -> None:
         if self.accelerator.num_processes > 1:
             for buffer in model.buffers():  # such as a norm layer's statistics: each process has its own
                 torch.distributed.broadcast(buffer, 0)
+
+    def _scores(self, model: BayesianModel, part: str, samples: int) -> dict[str, float]:
+        self._share_buffers(model)
         # Before there is something to draw from, the weights as they are.
         config = self.config.evaluation.model_copy(update={"samples": samples if model.ready else 0})
         return evaluate(model, getattr(self.data, part), self.data, config, self.config.seed, self.accelerator)
