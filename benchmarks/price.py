@@ -144,11 +144,11 @@ class NetworkRun:
 
 #: That the timings of a network may take; slow ones need more for as many rounds.
 SECONDS = {
-    "conv_16": 50,
-    "conv_64": 100,
+    "conv_16": 40,
+    "conv_64": 75,
     "mlp_512": 30,
     "mlp_1024": 40,
-    "wrn_16_4": 110,
+    "wrn_16_4": 80,
     "resnet_20": 60,
     "resnet_20_bf16": 50,
     "resnet_20_2": 40,
