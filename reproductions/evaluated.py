@@ -1,15 +1,18 @@
 """What a study's ``look: {evaluate: {...}}`` adds to a stored run: its scores on clean and corrupted examples."""
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import fields, replace
 from pathlib import Path
+from statistics import fmean
 from typing import Any
 
+import numpy as np
 import torch
 
+from reproductions.stored import packed
 from slimbayes._checks import check_choice, check_count
 from slimbayes._seeds import Purpose, mix
-from slimbayes.analysis.factors import member_distance
+from slimbayes.analysis.factors import factor_summary, member_distance
 from slimbayes.calibration.temperature import TemperatureScaling
 from slimbayes.data.dataset import ExampleSource
 from slimbayes.evaluation._per_example_scores import first_samples
@@ -19,6 +22,7 @@ from slimbayes.evaluation.record import FILE, Evaluation
 from slimbayes.evaluation.settings import Settings
 from slimbayes.evaluation.subject import Subject
 from slimbayes.layers.rank1 import Factor
+from slimbayes.metrics import ood_scores
 from slimbayes.prediction import Prediction
 
 __all__ = ["asked", "evaluated"]
@@ -46,9 +50,9 @@ def evaluated(folder: Path, settings: Mapping[str, Any] | None = None) -> dict[s
         folder: Of the run.
         settings: Fields of ``slimbayes.evaluation.Settings``, and three more: ``validation``, whether to score the
             validation examples too; ``epochs``, whether to keep each epoch's scores; ``draws``, in place of
-            ``samples``: draws of all members together. With ``temperature: fit`` the temperature is fitted on the
-            validation examples. ``samples`` is a number or a list, whose first number is the
-            one that tables show.
+            ``samples``: draws of all members together, at least one of each; what one of each predicts is scored
+            besides (``by_samples``). With ``temperature: fit`` the temperature is fitted on the validation examples.
+            ``samples`` is a number or a list, whose first number is the one that tables show.
 
     Returns:
         JSON values. Scores by name: those of the clean test examples (``nll``, ``accuracy``, ``ece``, ...); means over
@@ -56,12 +60,18 @@ def evaluated(folder: Path, settings: Mapping[str, Any] | None = None) -> dict[s
         unlike members are (``disagreement``, ``normalised_disagreement``, ``kl``, ``cosine_similarity``) and their
         mean scores alone (``member_nll``, ...); ``validation_nll`` and so on if asked for. Besides them ``by_samples``,
         the same scores for each number of draws; ``by_severity``, the mean, median and standard deviation over types;
-        ``corrupted``, by type and severity; ``ood``; ``epochs``; ``parameters``, running statistics counted; and the
-        effective ``settings``. ``each`` holds each test example's ``nll`` and whether it is ``right``, and of those
-        that are corrupted the means over types and severities, ``cnll`` and ``cright``. What was not asked for, or
-        cannot be computed, is not there. ``tempered`` has the same under the temperature: ``temperature``, scores and
-        ``each``. ``members`` has each member's scores, ``factor_distance`` how far their factors are apart (root mean
-        square over elements, mean over pairs).
+        ``corrupted``, by type and severity; ``ood``; ``epochs``; ``parameters``, running statistics counted; ``draws``
+        of all members together; ``seconds`` of it all; and the effective ``settings``. ``each`` holds, packed, each
+        test example's ``nll`` and whether it is ``right``, and of those that are corrupted the means over types and
+        severities, ``cnll`` and ``cright``. What was not asked for, or cannot be computed, is not there. ``tempered``
+        has the same under the temperature: ``temperature``, scores and ``each``. ``members`` has each member's scores,
+        ``cmembers`` those on corrupted examples, ``member_gain`` and ``cmember_gain`` what the mixture gains over the
+        mean member and over the best one; ``factor_distance`` is how far their factors are apart, and
+        ``factor_scale`` their scale (root mean squares over elements; of distances, mean over pairs). With ``each``,
+        ``cauroc`` is how well entropy and mutual information tell corrupted examples from clean ones (mean over types
+        and severities), and ``pairs`` has the scores of draws alone and in pairs, on ``clean``, ``corrupted`` (means;
+        the standard errors are their means too, which is the most that the error of the mean can be) and foreign
+        examples.
 
     Example:
         >>> import tempfile
@@ -75,12 +85,13 @@ def evaluated(folder: Path, settings: Mapping[str, Any] | None = None) -> dict[s
     wanted, validation, epochs = asked(settings or {})
     subject = load_subject(folder, which=wanted.which, trust="reproductions.smoke")
     if draws := (settings or {}).get("draws"):
-        if draws % subject.model.members:
+        count = subject.model.members
+        if draws > count and draws % count:
             raise ValueError(
                 f"Expected argument `look.evaluate.draws` to be a multiple of the members, of which {subject.name} has "
-                f"{subject.model.members}, but got {draws}."
+                f"{count}, but got {draws}."
             )
-        wanted = replace(wanted, samples=(draws // subject.model.members,))
+        wanted = replace(wanted, samples=tuple(dict.fromkeys((max(1, draws // count), 1))))
     if (settings or {}).get("temperature") == "fit":
         wanted = replace(wanted, temperature=_temperature(subject, wanted))
     found = _evaluation(subject, wanted)
@@ -89,6 +100,8 @@ def evaluated(folder: Path, settings: Mapping[str, Any] | None = None) -> dict[s
     result = {
         **by_samples[str(first)],
         "parameters": content["parameters"],
+        "draws": content["members"] * (1 if subject.is_point else first),
+        "seconds": round(content["seconds"], 1),
         "by_samples": by_samples,
         "by_severity": _by_severity(found, first),
         "corrupted": _by_type(found, first),
@@ -98,14 +111,22 @@ def evaluated(folder: Path, settings: Mapping[str, Any] | None = None) -> dict[s
         },
     }
     if wanted.each:
-        result["each"] = _each(found.result(first))
+        result |= {"each": _each(found.result(first)), "cauroc": _told_apart(found.result(first))}
+    if wanted.pairs:
+        result["pairs"] = _pairs(found.result(first))
     if wanted.temperature is not None:
         result["tempered"] = {"temperature": wanted.temperature, **_tempered(found.result(first), wanted.each)}
     if members := found.result(first)["clean"]["members"]:
-        result["members"] = members
+        result |= {"members": members, "member_gain": _gain(result, members)}
+        if wanted.pairs and found.result(first)["corrupted"]:
+            each = zip(*(one["members"] for one in _conditions(found.result(first))), strict=True)
+            result["cmembers"] = [{name: fmean(one[name] for one in scores) for name in MAIN} for scores in each]
+            result["cmember_gain"] = _gain(result, result["cmembers"], "c")
         if any(isinstance(part, Factor) for part in subject.model.stochastic()):
             distances = member_distance(subject.model)["all"]
             result["factor_distance"] = float(distances.sum() / (len(distances) * (len(distances) - 1)))
+            scales = np.concatenate([one.scale.ravel() for one in factor_summary(subject.model).values()])
+            result["factor_scale"] = float(np.sqrt(np.square(scales).mean()))
     if validation:
         result |= _validation(subject, wanted)
     if epochs:
@@ -145,7 +166,8 @@ def asked(given: Mapping[str, Any]) -> tuple[Settings, bool, bool]:
         del own["temperature"]
     if isinstance(own.get("samples"), int):
         own["samples"] = (own["samples"],)
-    return Settings(**{**DEFAULTS, **own}), bool(given.get("validation")), bool(given.get("epochs"))
+    pairs = {"pairs": bool(own.get("each"))}  # both are there to compare methods
+    return Settings(**{**DEFAULTS, **pairs, **own}), bool(given.get("validation")), bool(given.get("epochs"))
 
 
 def _first(settings: Settings) -> int:
@@ -186,13 +208,60 @@ def _by_type(found: Evaluation, samples: int) -> dict[str, Any]:
     return table
 
 
-def _each(result: Mapping[str, Any]) -> dict[str, list[float]]:
-    """Return what was kept of each example; of corrupted ones, means over types and severities."""
-    corrupted = [one["each"] for severities in result["corrupted"].values() for one in severities.values()]
-    clean = dict(result["clean"]["each"])
-    columns = {f"c{name}": zip(*(one[name] for one in corrupted), strict=True) for name in clean if corrupted}
-    means = {name: [round(sum(values) / len(values), 4) for values in rows] for name, rows in columns.items()}
-    return clean | means
+def _conditions(result: Mapping[str, Any]) -> list[dict[str, Any]]:
+    """Return what was found of each type and severity."""
+    return [one for severities in result["corrupted"].values() for one in severities.values()]
+
+
+def _each(result: Mapping[str, Any]) -> dict[str, str]:
+    """Return what pairs of methods need of each example, packed; of corrupted ones, means over types and severities."""
+    found: dict[str, str] = {}
+    for name in ("nll", "right"):
+        found[name] = packed(result["clean"]["each"][name])
+        if corrupted := [one["each"][name] for one in _conditions(result)]:
+            found[f"c{name}"] = packed(np.mean(corrupted, axis=0))
+    return found
+
+
+def _told_apart(result: Mapping[str, Any]) -> dict[str, float]:
+    """Return the mean AUROC of each uncertainty: how well it tells corrupted examples from clean ones."""
+    found: dict[str, float] = {}
+    for name in ("entropy", "mutual_information"):
+        inside = torch.tensor(result["clean"]["each"][name])
+        areas = [ood_scores(inside, torch.tensor(one["each"][name])).auroc.item() for one in _conditions(result)]
+        if areas:
+            found[name] = fmean(areas)
+    return found
+
+
+def _gain(scores: Mapping[str, Any], members: Sequence[Mapping[str, float]], shifted: str = "") -> dict[str, Any]:
+    """Return what the mixture gains over the mean member and over the best one."""
+    nll, accuracy = ([one[name] for one in members] for name in ("nll", "accuracy"))
+    mixture = {name: scores[f"{shifted}{name}"] for name in ("nll", "accuracy")}
+    return {
+        "nll": {"mean": fmean(nll) - mixture["nll"], "best": min(nll) - mixture["nll"]},
+        "accuracy": {"mean": mixture["accuracy"] - fmean(accuracy), "best": mixture["accuracy"] - max(accuracy)},
+    }
+
+
+def _pairs(result: Mapping[str, Any]) -> dict[str, Any]:
+    found = {"clean": _mean_of([result["clean"]["pairs"]])}
+    if corrupted := [one["pairs"] for one in _conditions(result)]:
+        found["corrupted"] = _mean_of(corrupted)
+    for one in found.values():
+        error = 1 - one["alone"]["accuracy"]["value"]
+        for kind in {"within", "between"} & one.keys():
+            figures = one[kind]["disagreement"].items()
+            if error:
+                one[kind]["normalised_disagreement"] = {name: value and value / error for name, value in figures}
+    return found | {name: one["pairs"] for name, one in result["ood"].items()}
+
+
+def _mean_of(tables: Sequence[Any]) -> Any:
+    """Return the mean of numbers that stand at the same places of nested tables; None where one of them is None."""
+    if isinstance(tables[0], Mapping):
+        return {name: _mean_of([one[name] for one in tables]) for name in tables[0]}
+    return None if None in tables else float(f"{fmean(tables):.6g}")
 
 
 def _tempered(result: Mapping[str, Any], each: bool) -> dict[str, Any]:

@@ -43,6 +43,7 @@ def look_at(folder: Path, look: Look) -> dict[str, Any]:
         "parameters": count_parameters(model, running_statistics=True),
         "epochs": result["epochs"],
         "steps": result["steps"],
+        "rows": _rows(model, result["steps"], config.batch_size, len(data.train)),
         "seconds": result["seconds"],
         **({"cpu_seconds": result["cpu_seconds"]} if result.get("cpu_seconds") is not None else {}),
         "curve": [_point(line) for line in watched if "scales" in line["watch"]],
@@ -67,6 +68,12 @@ def look_at(folder: Path, look: Look) -> dict[str, Any]:
 
         found["evaluation"] = evaluated(folder, look.evaluate)
     return found
+
+
+def _rows(model: BayesianModel, steps: int, batch: int, examples: int) -> int:
+    """Return how many rows went through the network in training: every member's, unless they share the batch out."""
+    epochs, more = divmod(steps, -(-examples // batch))
+    return (epochs * examples + more * batch) * (1 if model.options.get("train_on") == "split" else model.members)
 
 
 def _point(line: dict[str, Any]) -> dict[str, Any]:

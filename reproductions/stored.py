@@ -1,17 +1,31 @@
 """Stored runs of studies: one JSON file each, ``RESULTS/STUDY/SCALE/CELL.json``."""
 
+import base64
 import json
+import zlib
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+
 from reproductions.study import Look, Study, read_studies
 from slimbayes.training._cells import Cell
 from slimbayes.training.config import TrainConfig
 
-__all__ = ["SHOWN_SCALES", "Sources", "comparable", "readable", "result_path", "stored_run", "stored_runs"]
+__all__ = [
+    "SHOWN_SCALES",
+    "Sources",
+    "comparable",
+    "packed",
+    "readable",
+    "result_path",
+    "stored_run",
+    "stored_runs",
+    "unpacked",
+]
 
 
 def result_path(results: Path, study: str, scale: str, cell: str) -> Path:
@@ -76,6 +90,25 @@ def readable(content: Any, indent: int = 0) -> str:
     lines = [f"{space}{json.dumps(key)}: {readable(value, indent + 2)}" for key, value in content.items()]
     return "{\n" + ",\n".join(lines) + "\n" + " " * indent + "}"
 
+
+def packed(values: Sequence[float]) -> str:
+    """Return numbers, one for each example, with four decimals as short text: whole ten-thousandths, compressed.
+
+    Example:
+        >>> unpacked(packed([1, 0, 2.34567])).tolist()
+        [1.0, 0.0, 2.3457]
+    """
+    whole = np.round(np.asarray(values, float) * DECIMALS).astype("<i4")
+    return base64.b64encode(zlib.compress(whole.tobytes(), 9)).decode()
+
+
+def unpacked(text: str) -> np.ndarray:
+    """Return the numbers that ``packed`` made a text of."""
+    return np.frombuffer(zlib.decompress(base64.b64decode(text)), "<i4") / DECIMALS
+
+
+#: How many parts of one ``packed`` tells apart.
+DECIMALS = 10_000
 
 #: Pages show one of them; a smoke run shows nothing but that the code works.
 SHOWN_SCALES = ("paper", "small")

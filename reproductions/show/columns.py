@@ -76,6 +76,9 @@ _COLUMNS = {
     "tempered.ece": Column("ECE with temperature ↓", ("tempered", "ece")),
     "tempered.cnll": Column("cNLL with temperature ↓", ("tempered", "cnll")),
     "disagreement": Column("disagreement, %", ("disagreement",), percent=True),
+    "stored": Column("stored numbers ↓", ("parameters",), whole=True),
+    "rows": Column("millions of rows ↓", ("rows",), of_run=True, factor=1e-6),
+    "draws": Column("draws", ("draws",), whole=True),
     "cpu_minutes": Column("CPU minutes ↓", ("cpu_seconds",), of_run=True, factor=1 / 60),
     "minutes": Column("minutes ↓", ("seconds",), of_run=True, factor=1 / 60),
 }

@@ -6,10 +6,10 @@ from typing import Any
 import numpy as np
 from pydantic import Field
 
-from reproductions.show.base import Kind, Shown, picked
+from reproductions.show.base import OfStudy, Shown, picked
 from reproductions.show.columns import column
 from reproductions.show.estimates import Estimate, by_group, row_title
-from reproductions.stored import Sources
+from reproductions.stored import Sources, unpacked
 from slimbayes._text_table import as_markdown
 from slimbayes.metrics.spread import standard_error
 
@@ -19,22 +19,17 @@ __all__ = ["Pairs", "difference"]
 COLUMNS = {"nll": "nll", "accuracy": "right", "cnll": "cnll", "caccuracy": "cright"}
 
 
-class Pairs(Kind):
+class Pairs(OfStudy):
     """Differences from a reference method, of studies whose ``look.evaluate`` has ``each: true``."""
 
-    study: str
     reference: str
     """Title of the method that the others are compared with."""
     columns: list[str] = Field(default=["nll", "accuracy", "cnll", "caccuracy"], min_length=1)
     """nll, accuracy, and of corrupted examples cnll and caccuracy."""
 
-    def needs(self) -> list[str]:
-        """Return the study."""
-        return [self.study]
-
     def render(self, sources: Sources, stem: str) -> Shown:
         """Return the table."""
-        groups = by_group(picked(sources, self.study, None))
+        groups = by_group(picked(sources, self.study, self.methods and [self.reference, *self.methods]))
         if self.reference not in groups:
             return Shown(f"No run of {row_title(self.reference)} is stored yet, with which the others are compared.")
         rows = [["method", "seeds", *(column(name).title.partition(" ")[0] for name in self.columns)]]
@@ -55,7 +50,8 @@ def difference(runs: Sequence[Mapping[str, Any]], others: Sequence[Mapping[str, 
     """Return the mean difference between two methods over the same examples, with its standard error.
 
     Example:
-        >>> one, other = ({"evaluation": {"each": {"nll": values}}} for values in ([1.0, 2.0, 3.0], [1.0, 1.0, 1.0]))
+        >>> from reproductions.stored import packed
+        >>> one, other = ({"evaluation": {"each": {"nll": packed(values)}}} for values in ([1, 2, 3], [1, 1, 1]))
         >>> difference([one], [other], "nll")
         Estimate(value=1.0, error=0.5773502691896258, seeds=1, sem=None)
     """
@@ -68,4 +64,4 @@ def difference(runs: Sequence[Mapping[str, Any]], others: Sequence[Mapping[str, 
 
 def _mean_over_seeds(runs: Sequence[Mapping[str, Any]], figure: str) -> np.ndarray | None:
     found = [run.get("evaluation", {}).get("each", {}).get(figure) for run in runs]
-    return None if any(one is None for one in found) or not found else np.mean(found, axis=0)
+    return None if None in found or not found else np.mean([unpacked(one) for one in found], axis=0)

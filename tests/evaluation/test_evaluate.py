@@ -218,7 +218,43 @@ def test_results_of_other_settings_or_weights_are_not_mixed_in(run, tmp_path):
     assert anew.result()["clean"]["examples"] == 9
 
 
-@pytest.mark.parametrize("change", [{"each": True}, {"shifted_limit": 30}, {"temperature": 2.0}])
+def test_draws_alone_and_in_pairs_are_those_of_plain_loops(subject, prediction):
+    p, targets = prediction
+    settings = Settings(samples=(3,), corruptions=("noise",), severities=(5,), ood=("photos",), resamples=0, pairs=True)
+    result = evaluate([replace(subject, folder=None)], settings)[0].result()
+    pairs = result["clean"]["pairs"]
+    probs, rows = p.draws.double().softmax(-1).numpy(), np.arange(500)
+    alone = -np.log(probs[:, rows, targets]).mean(0)
+    assert pairs["alone"]["nll"]["value"] == pytest.approx(alone.mean(), rel=1e-5)
+    assert pairs["alone"]["accuracy"]["value"] == pytest.approx((probs.argmax(-1) == targets).mean(), rel=1e-5)
+    gain = alone + np.log(probs.mean(0)[rows, targets])
+    assert pairs["all"]["nll_gain"]["value"] == pytest.approx(gain.mean(), rel=1e-4)
+    assert pairs["all"]["nll_gain"]["sem"] == pytest.approx(gain.std(ddof=1) / 500**0.5, rel=1e-4)
+    for kind, same in (("within", True), ("between", False)):
+        chosen = [(i, j) for i in range(9) for j in range(i) if (i // 3 == j // 3) == same]
+        nll = [-np.log((probs[i] + probs[j]) / 2)[rows, targets] for i, j in chosen]
+        distance = [np.abs(probs[i] - probs[j]).sum(-1) / 2 for i, j in chosen]
+        apart = [(probs[i].argmax(-1) != probs[j].argmax(-1)).mean() for i, j in chosen]
+        kl = [stats.entropy(probs[i], probs[j], axis=1) + stats.entropy(probs[j], probs[i], axis=1) for i, j in chosen]
+        found = pairs[kind]
+        assert found["nll"]["value"] == pytest.approx(np.mean(nll), rel=1e-5)
+        assert found["total_variation"]["value"] == pytest.approx(np.mean(distance), rel=1e-5)
+        assert found["disagreement"]["value"] == pytest.approx(np.mean(apart), rel=1e-5)
+        assert found["kl"]["value"] == pytest.approx(np.mean(kl) / 2, rel=1e-4)
+        assert set(result["ood"]["photos"]["pairs"][kind]) == {"disagreement", "total_variation", "kl"}
+    corrupted = result["corrupted"]["noise"]["5"]
+    assert corrupted["pairs"]["alone"]["nll"]["value"] > pairs["alone"]["nll"]["value"]
+    assert len(corrupted["members"]) == 3
+
+
+def test_one_draw_has_no_pairs(subject):
+    plain = replace(subject, model=sb.deterministic(subject.model.member(0)).eval(), folder=None)
+    (found,) = evaluate([plain], Settings(corruptions="none", ood="none", resamples=0, pairs=True))
+    assert set(found.result()["clean"]["pairs"]) == {"alone", "all"}
+    assert found.result()["clean"]["pairs"]["all"]["nll_gain"] == {"value": 0.0, "sem": 0.0}
+
+
+@pytest.mark.parametrize("change", [{"each": True}, {"shifted_limit": 30}, {"temperature": 2.0}, {"pairs": True}])
 def test_settings_that_evaluations_of_before_did_not_have(run, tmp_path, change):
     """What is stored without them is gone on with under their defaults, and under nothing else."""
     folder = tmp_path / "run"
@@ -227,7 +263,7 @@ def test_settings_that_evaluations_of_before_did_not_have(run, tmp_path, change)
     evaluate([load_subject(folder)], few, fresh=True)
     path = folder / "evaluation.json"
     content = json.loads(path.read_text())
-    for name in ("each", "shifted_limit", "temperature"):
+    for name in ("each", "shifted_limit", "temperature", "pairs"):
         del content["settings"][name]
     path.write_text(json.dumps(content))
     assert evaluate([load_subject(folder)], few)[0].content["results"] == content["results"]

@@ -4,9 +4,11 @@ import json
 import statistics
 
 import pytest
+import sklearn.metrics
 import torch
 
 from reproductions.evaluated import evaluated
+from reproductions.stored import unpacked
 from slimbayes._seeds import Purpose, mix
 from slimbayes.evaluation.loading import load_subject
 from slimbayes.training import fit
@@ -108,14 +110,58 @@ def test_settings_that_there_are_not_are_errors(run, settings):
         evaluated(run.folder, settings)
 
 
-def test_scores_of_each_example_average_to_those_of_all(run):
-    asked = {"draws": 6, "corruptions": ["noise"], "severities": [1, 5], "shifted_limit": 40, "each": True}
-    found = evaluated(run.folder, asked)
-    each = found["each"]
-    assert found["settings"]["samples"] == [2]  # three members
+@pytest.fixture(scope="module")
+def compared(run):
+    """What studies that compare methods ask for."""
+    asked = {"draws": 6, "corruptions": ["noise"], "severities": [1, 5], "shifted_limit": 40, "ood": ["photos"]}
+    return evaluated(run.folder, {**asked, "each": True})
+
+
+def test_scores_of_each_example_average_to_those_of_all(compared):
+    each = {name: unpacked(text) for name, text in compared["each"].items()}
+    assert compared["settings"]["samples"] == [1, 2]  # three members
+    assert compared["draws"] == 6
     assert {name: len(values) for name, values in each.items()} == {"nll": 500, "right": 500, "cnll": 40, "cright": 40}
     for name, score in {"nll": "nll", "right": "accuracy", "cnll": "cnll", "cright": "caccuracy"}.items():
-        assert statistics.mean(each[name]) == pytest.approx(found[score], abs=1e-4)
+        assert statistics.mean(each[name]) == pytest.approx(compared[score], abs=1e-4)
+
+
+def test_corrupted_examples_are_told_apart_by_their_uncertainty(compared, run):
+    subject = load_subject(run.folder, which="last")
+    (images,), _ = subject.data.test.fetch(torch.arange(500))
+    clean = subject.model.predict(images, samples=2, seed=mix(0, Purpose.EVALUATION, 0)).entropy
+    stored = json.loads((run.folder / "evaluation.json").read_text())["results"]["2"]
+    assert stored["clean"]["each"]["entropy"] == pytest.approx(clean.tolist(), rel=1e-3)
+    areas = []
+    for severity in ("1", "5"):
+        shifted = stored["corrupted"]["noise"][severity]["each"]["entropy"]
+        scores, truth = [*clean.tolist(), *shifted], [0] * 500 + [1] * 40
+        areas.append(sklearn.metrics.roc_auc_score(truth, scores))
+    assert compared["cauroc"]["entropy"] == pytest.approx(statistics.mean(areas), abs=1e-3)
+    assert 0 < compared["cauroc"]["mutual_information"] < 1
+
+
+def test_pairs_of_draws_are_kept_for_clean_corrupted_and_foreign_examples(compared, run):
+    stored = json.loads((run.folder / "evaluation.json").read_text())["results"]["2"]
+    pairs = compared["pairs"]
+    assert set(pairs) == {"clean", "corrupted", "photos"}
+    between = pairs["clean"]["between"]
+    error = 1 - pairs["clean"]["alone"]["accuracy"]["value"]
+    assert between.pop("normalised_disagreement")["value"] == pytest.approx(between["disagreement"]["value"] / error)
+    assert between == stored["clean"]["pairs"]["between"]
+    both = [stored["corrupted"]["noise"][severity]["pairs"]["between"]["kl"]["value"] for severity in ("1", "5")]
+    assert pairs["corrupted"]["between"]["kl"]["value"] == pytest.approx(statistics.mean(both), rel=1e-5)
+    assert pairs["clean"]["all"]["nll_gain"]["value"] == pytest.approx(
+        pairs["clean"]["alone"]["nll"]["value"] - compared["nll"], abs=1e-5
+    )
+    members = [stored["corrupted"]["noise"][severity]["members"][1]["nll"] for severity in ("1", "5")]
+    assert compared["cmembers"][1]["nll"] == pytest.approx(statistics.mean(members))
+    gain = compared["cmember_gain"]
+    every = [one["nll"] for one in compared["cmembers"]]
+    assert gain["nll"]["mean"] == pytest.approx(statistics.mean(every) - compared["cnll"])
+    assert gain["nll"]["best"] == pytest.approx(min(every) - compared["cnll"])
+    every = [one["accuracy"] for one in compared["members"]]
+    assert compared["member_gain"]["accuracy"]["best"] == pytest.approx(compared["accuracy"] - max(every))
 
 
 def test_a_temperature_is_fitted_on_validation_examples_and_softens_the_mixture(run):
@@ -134,8 +180,8 @@ def test_a_temperature_is_fitted_on_validation_examples_and_softens_the_mixture(
     assert around[1] == min(around)
     by_hand = nll(subject.data.test, 1 / temperature)
     assert found["nll"] == pytest.approx(by_hand.mean().item(), abs=1e-5)
-    assert found["each"]["nll"] == pytest.approx(by_hand.tolist(), abs=2e-4)
-    assert statistics.mean(found["each"]["cnll"]) == pytest.approx(found["cnll"], abs=1e-4)
+    assert unpacked(found["each"]["nll"]).tolist() == pytest.approx(by_hand.tolist(), abs=2e-4)
+    assert statistics.mean(unpacked(found["each"]["cnll"])) == pytest.approx(found["cnll"], abs=1e-4)
     assert found["corrupted"]["noise"]["3"]["nll"] == found["cnll"]
 
 
@@ -145,6 +191,13 @@ def test_members_and_the_distance_of_their_factors(run, found):
     locations = [torch.cat([part.loc[k].flatten() for part in model.stochastic()]) for k in range(3)]
     pairs = [(locations[i] - locations[j]).square().mean().sqrt() for i, j in ((0, 1), (0, 2), (1, 2))]
     assert found["factor_distance"] == pytest.approx(sum(pairs).item() / 3, rel=1e-5)
+    scales = torch.cat([part.scale.flatten() for part in model.stochastic()])
+    assert found["factor_scale"] == pytest.approx(scales.square().mean().sqrt().item(), rel=1e-5)
+
+
+def test_every_member_has_a_draw(run):
+    found = evaluated(run.folder, {"draws": 2, "corruptions": "none"})
+    assert (found["draws"], found["settings"]["samples"]) == (3, [1])
 
 
 def test_draws_must_be_shared_out_among_members(run):

@@ -9,7 +9,7 @@ from torch import nn
 
 from reproductions.show import parse_show
 from reproductions.show.parameter_counts import FORMULAS
-from reproductions.stored import Sources
+from reproductions.stored import Sources, packed
 
 
 def shown(folder, **content):
@@ -178,9 +178,9 @@ def test_pairs_are_over_the_same_images(tmp_path):
     for method in ("mean_field", "2-tied"):
         for seed in range(3):
             each = {"nll": random.random(50), "right": random.integers(0, 2, 50), "cnll": random.random(20)}
-            figures[method, seed] = each
-            lists = {name: values.tolist() for name, values in each.items()}
-            write_run(tmp_path, {**run_of(method, seed), "evaluation": {"each": lists}})
+            figures[method, seed] = each = {name: values.round(4) for name, values in each.items()}
+            texts = {name: packed(values) for name, values in each.items()}
+            write_run(tmp_path, {**run_of(method, seed), "evaluation": {"each": texts}})
     columns = ["nll", "accuracy", "cnll", "caccuracy"]
     rows = cells(shown(tmp_path, kind="pairs", reference="mean_field", columns=columns))
     assert list(rows) == ["method", "2-tied"]

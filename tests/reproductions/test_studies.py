@@ -203,6 +203,26 @@ def test_stored_runs_of_which_something_else_was_measured_are_not_taken_for_it(t
     ).stat().st_mtime_ns == trained  # looked at again
 
 
+@pytest.mark.parametrize(("train_on", "rows"), [("split", 2 * 100), ("tile", 3 * 2 * 100)])
+def test_rows_are_those_that_the_network_was_given(train_on, rows, tmp_path, monkeypatch):
+    config = {**TINY, "epochs": 2, "batch_size": 32, "evaluation": {"test": False, "every": 9}}
+    config["data"] = {"name": "digits", "train_limit": 100, "validation": 0}
+    given, forward = [], sb.BayesianModel.forward
+
+    def counted(self, *args, **kwargs):
+        hook = self.net.register_forward_pre_hook(lambda net, inputs: given.append(len(inputs[0])))
+        try:
+            return forward(self, *args, **kwargs)
+        finally:
+            hook.remove()
+
+    monkeypatch.setattr(sb.BayesianModel, "forward", counted)
+    fit({**config, "method": {"name": "rank1", "members": 3, "train_on": train_on}}, tmp_path, quiet=True)
+    monkeypatch.undo()
+    assert look_at(tmp_path, Look(samples=1, parts=[]))["rows"] == rows
+    assert rows <= sum(given) <= rows + 2 * 4 * 2  # a batch that cannot be shared out evenly has rows that fill up
+
+
 @pytest.mark.parametrize("changes", [{"batch_size": 7}, {"epochs": 2}])
 def test_checkpoints_of_another_configuration_are_not_taken_for_it(changes, tmp_path):
     job = Job.of("tiny", study(seeds=1), "smoke")[0]

@@ -1,6 +1,8 @@
-"""What scores need of each example, gathered block by block: of the mixture, and of each member."""
+"""What scores need of each example, gathered block by block: of the mixture, of each member, and of pairs of draws."""
 
+import math
 from dataclasses import replace
+from itertools import combinations
 from typing import Any
 
 import torch
@@ -152,3 +154,59 @@ def read_members(prediction: Prediction, targets: Tensor) -> dict[str, Tensor]:
         "pair_cosine": metrics.cosine_similarity(probs, reduction="none"),
         "pairs": (metrics.pairwise_disagreement(probs) * len(truth)).unsqueeze(0),
     }
+
+
+# ---------------------------------------------------------------------- pairs of draws
+
+
+def read_pairs(prediction: Prediction, targets: Tensor, out: bool = False) -> dict[str, Tensor]:
+    """Return what scores of single draws and of pairs of draws need of a block.
+
+    Pairs ``within`` are two draws of one member, which differ by their noise; pairs ``between`` are of two members.
+    Both mix two networks, so that they can be compared.
+
+    Args:
+        prediction: In double precision.
+        targets: As the data set gives them; not looked at if ``out``.
+        out: Whether the examples are out of distribution.
+
+    Shape:
+        Each ``(examples,)``, means over draws or pairs: ``alone_nll``, ``alone_accuracy``, and of either kind of pairs,
+        unless there is none, ``nll`` and ``accuracy`` of the mixture of the two, their ``disagreement``,
+        ``total_variation`` and ``kl`` (symmetric).
+
+    Example:
+        >>> draws = torch.tensor([[[0.0, 9.0]], [[9.0, 0.0]]])  # one member that says one thing, then the other
+        >>> found = read_pairs(Prediction(draws, likelihood=Categorical()), torch.tensor([1]))
+        >>> round(found["alone_nll"].item(), 2), round(found["within_nll"].item(), 2)  # log(2) of the two together
+        (4.5, 0.69)
+    """
+    if isinstance(prediction.likelihood, Gaussian) or prediction.draw_log_probs[0, ..., 0].numel() != len(targets):
+        raise ValueError("Expected argument `pairs` to be False but for one class an example. Leave it out.")
+    draws, truth = prediction.draw_log_probs.flatten(1, -2), targets.long().flatten()
+    found = {} if out else {f"alone_{name}": each for name, each in _mixed(draws, truth).items()}
+    each = len(draws) // prediction.members
+    kinds: dict[str, list[dict[str, Tensor]]] = {}
+    for one, other in combinations(range(len(draws)), 2):
+        figures = _pair(draws[one], draws[other], None if out else truth)
+        kinds.setdefault("within" if one // each == other // each else "between", []).append(figures)
+    for kind, pairs in kinds.items():
+        found |= {f"{kind}_{name}": torch.stack([one[name] for one in pairs]).mean(0) for name in pairs[0]}
+    return found
+
+
+def _pair(one: Tensor, other: Tensor, truth: Tensor | None) -> dict[str, Tensor]:
+    """Return the figures of two draws, given the log-probabilities of each, ``(examples, classes)``."""
+    found = {
+        "disagreement": (one.argmax(1) != other.argmax(1)).double(),
+        "total_variation": (one.exp() - other.exp()).abs().sum(1) / 2,
+        "kl": metrics.pairwise_kl(torch.stack([one, other]), reduction="none"),
+    }
+    both = torch.logaddexp(one, other) - math.log(2)
+    return found if truth is None else found | _mixed(both.unsqueeze(0), truth)
+
+
+def _mixed(log_probs: Tensor, truth: Tensor) -> dict[str, Tensor]:
+    """Return the NLL and whether the most probable class is right, means over the first axis."""
+    nll = -log_probs.gather(2, truth.expand(len(log_probs), -1).unsqueeze(2)).squeeze(2)
+    return {"nll": nll.mean(0), "accuracy": (log_probs.argmax(2) == truth).double().mean(0)}

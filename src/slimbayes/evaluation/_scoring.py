@@ -66,10 +66,12 @@ def _regression(readings: Readings) -> dict[str, float]:
 
 
 def each(readings: Readings) -> dict[str, list[float]]:
-    """Return each example's NLL, and of classifiers whether it is right."""
+    """Return each example's NLL, and of classifiers whether it is right, its entropy and its mutual information."""
     found: dict[str, list[float]] = {"nll": [round(value, 4) for value in readings["nll"].tolist()]}
     if "log_probs" in readings:
         found["right"] = (readings["log_probs"].argmax(1) == readings["targets"]).int().tolist()
+        for name in ("entropy", "mutual_information"):
+            found[name] = [float(f"{value:.4g}") for value in readings[name].tolist()]
     return found
 
 
@@ -154,6 +156,36 @@ def diversity(readings: Readings, scores: dict[str, float | None]) -> dict[str, 
         "cosine_similarity": readings["pair_cosine"].mean().item(),
         "pairs": (readings["pairs"].sum(0) / len(readings["pair_kl"])).tolist(),
     }
+
+
+def pairs(readings: Readings) -> dict[str, dict[str, dict[str, float | None]]]:
+    """Return the scores of draws alone, of pairs of draws within members and between members, and of all draws mixed.
+
+    Each has a value and its standard error over examples. ``nll_gain`` and ``accuracy_gain`` are what a mixture gains
+    over its draws alone, on the same examples.
+    """
+    names = ("nll", "accuracy", "disagreement", "total_variation", "kl")
+    kinds = {
+        kind: {name: readings[f"{kind}_{name}"] for name in names if f"{kind}_{name}" in readings}
+        for kind in ("alone", "within", "between")
+    }
+    if alone := kinds["alone"]:
+        right = (readings["log_probs"].argmax(1) == readings["targets"]).double()
+        kinds["all"] = {"nll": readings["nll"], "accuracy": right}
+        for mixed in (kinds[kind] for kind in ("within", "between", "all") if kinds[kind]):
+            mixed["nll_gain"] = alone["nll"] - mixed["nll"]
+            mixed["accuracy_gain"] = mixed["accuracy"] - alone["accuracy"]
+    return {
+        kind: {name: _mean_and_error(values) for name, values in figures.items()}
+        for kind, figures in kinds.items()
+        if figures
+    }
+
+
+def _mean_and_error(values: torch.Tensor) -> dict[str, float | None]:
+    error = values.std() / len(values) ** 0.5 if len(values) > 1 else torch.tensor(math.nan)
+    both = {"value": values.mean().item(), "sem": error.item()}
+    return {name: float(f"{number:.6g}") if math.isfinite(number) else None for name, number in both.items()}
 
 
 # ---------------------------------------------------------------------- all corruptions

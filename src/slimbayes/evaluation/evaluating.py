@@ -15,8 +15,8 @@ from slimbayes._chunks import NonFiniteOutput
 from slimbayes._seeds import Purpose, mix
 from slimbayes.data.dataset import DataSet
 from slimbayes.evaluation._figure_data import details, gallery, histograms, posterior
-from slimbayes.evaluation._per_example_scores import Readings, first_samples, read, read_members
-from slimbayes.evaluation._scoring import diversity, each, intervals, member_scores, scores, summarise, tempered
+from slimbayes.evaluation._per_example_scores import Readings, first_samples, read, read_members, read_pairs
+from slimbayes.evaluation._scoring import diversity, each, intervals, member_scores, pairs, scores, summarise, tempered
 from slimbayes.evaluation._store import Store
 from slimbayes.evaluation.conditions import Condition, conditions, corruption_source
 from slimbayes.evaluation.ood_sets import default_ood, ood_condition
@@ -190,15 +190,18 @@ class Work:
 
     def _corrupted(self, condition: Condition) -> None:
         keys = ("corrupted", condition.name, str(condition.severity))
-        for store, readings in self._readings(condition, self._lacking(*keys)):
+        for store, readings in self._readings(condition, self._lacking(*keys), members=self.settings.pairs):
             for samples, one in readings.items():
-                store.put(samples, {"scores": scores(one), **self._besides(one)}, *keys)
+                members = {"members": member_scores(one)} if self.settings.pairs else {}
+                store.put(samples, {"scores": scores(one), **members, **self._besides(one)}, *keys)
             store.write()
 
     def _besides(self, readings: Readings) -> dict[str, Any]:
         """Return what was asked for besides the scores."""
         settings = self.settings
         found: dict[str, Any] = {"each": each(readings)} if settings.each else {}
+        if settings.pairs:
+            found["pairs"] = pairs(readings)
         if settings.temperature is not None:
             softened = tempered(readings, settings.temperature)
             found["tempered"] = {"scores": scores(softened)} | ({"each": each(softened)} if settings.each else {})
@@ -219,6 +222,7 @@ class Work:
                     "histograms": {
                         measure: histograms(**{"in": inside[measure], "out": outside[measure]}) for measure in inside
                     },
+                    **({"pairs": pairs(one)} if self.settings.pairs else {}),
                 }
                 store.put(samples, result, "ood", name)
             store.write()
@@ -273,6 +277,7 @@ class Work:
                 some = first_samples(prediction, samples)
                 block = read(some, targets, subject.data.task, out)
                 block |= read_members(some, targets) if members else {}
+                block |= read_pairs(some, targets, out) if self.settings.pairs else {}
             readings.add({name: values.cpu() for name, values in block.items()})
 
     @property

@@ -26,7 +26,10 @@ class Settings:
         which: The checkpoint that the subjects were loaded from.
         temperature: Score class probabilities that are as confident as under this temperature, besides those that are
             predicted; None for no such scores.
-        each: Keep the NLL of each example and whether it is right, so that two evaluations can be compared in pairs.
+        each: Keep the NLL of each example and whether it is right, so that two evaluations can be compared in pairs;
+            and its entropy and mutual information.
+        pairs: Score draws alone and in pairs, of one member and of two, which tells what noise adds from what members
+            add; and single members on corrupted examples too. For one class an example.
     """
 
     samples: tuple[int, ...] | None = None
@@ -42,6 +45,7 @@ class Settings:
     which: str = "best"
     temperature: float | None = None
     each: bool = False
+    pairs: bool = False
 
     def __post_init__(self) -> None:
         for samples in (1,) if self.samples is None else self.samples or (0,):
