@@ -14,7 +14,7 @@ from reproductions.stored import comparable, readable, result_path, stored_run
 from reproductions.study import Look, Study
 from slimbayes._files import replacing, write_json
 from slimbayes.training._cells import Cell
-from slimbayes.training._local import run_locally
+from slimbayes.training._local_processes import run_locally
 from slimbayes.training.run import Run
 
 __all__ = ["Job", "check_names", "missing_jobs", "run_job", "run_jobs"]

@@ -53,7 +53,7 @@ def look_at(folder: Path, look: Look) -> dict[str, Any]:
     for part in look.parts:
         if getattr(data, part) is not None:
             found[part] = _scores(model, data, part, look.samples, seed)
-    if model.method == "mean_field":
+    if "estimator" in model.options and "k" not in model.options:  # a standard deviation for each weight
         found |= _approximated(model, data, look, seed)
     if look.spectra:
         shares = explained_variance(model)

@@ -146,7 +146,7 @@ def test_batch_axis_may_be_any_axis(dim: int) -> None:
 
 
 class SequenceFirst(nn.Module):
-    """Time first; returns all steps, and the last one, whose batch is in front."""
+    """Time first; returns all steps, and the last one, whose batch axis is the first."""
 
     def __init__(self) -> None:
         super().__init__()

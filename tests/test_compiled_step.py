@@ -115,8 +115,8 @@ def test_equals_eager_with_held_draws(method):
     parameters = [p for p in model.parameters() if p.requires_grad]
     found = []
     for terms in (compiled(), elbo.terms(model(x, draw=draw), y)):
-        slopes = torch.autograd.grad(terms.loss, parameters, allow_unused=True, materialize_grads=True)
-        found.append([terms.nll, terms.kl, terms.loss, *slopes])
+        gradients = torch.autograd.grad(terms.loss, parameters, allow_unused=True, materialize_grads=True)
+        found.append([terms.nll, terms.kl, terms.loss, *gradients])
         assert float(terms.beta) == 0.5
     for ours, eager in zip(*found, strict=True):
         torch.testing.assert_close(ours.detach(), eager.detach().to(ours.dtype), rtol=1e-10, atol=1e-12)

@@ -30,10 +30,10 @@ def quad(f, points, tolerance=1e-10):
 
 
 @dataclass(frozen=True)
-class Law:
-    """A location-scale law by its formula, which is far quicker to integrate than SciPy's objects.
+class LocationScale:
+    """A location-scale distribution by its formula, which is far quicker to integrate than SciPy's objects.
 
-    A positive law's scale is in log space: x = loc + scale y, or x = exp(loc + scale y).
+    The scale of a positive distribution is in log space: x = loc + scale y, or x = exp(loc + scale y).
     """
 
     standard: Callable[[float], float]
@@ -47,7 +47,7 @@ class Law:
 
 
 def normal(loc, scale):
-    return Law(lambda y: -0.5 * y * y - 0.5 * math.log(2 * math.pi), loc, scale)
+    return LocationScale(lambda y: -0.5 * y * y - 0.5 * math.log(2 * math.pi), loc, scale)
 
 
 def log_normal(loc, scale):
@@ -55,16 +55,16 @@ def log_normal(loc, scale):
 
 
 def cauchy(loc, scale):
-    return Law(lambda y: -math.log(math.pi * (1 + y * y)), loc, scale)
+    return LocationScale(lambda y: -math.log(math.pi * (1 + y * y)), loc, scale)
 
 
 def half_cauchy(scale):
-    return Law(lambda y: math.log(2 / math.pi) - math.log1p(y * y), 0.0, scale)
+    return LocationScale(lambda y: math.log(2 / math.pi) - math.log1p(y * y), 0.0, scale)
 
 
 def student_t(df, loc, scale):
     constant = special.gammaln((df + 1) / 2) - special.gammaln(df / 2) - 0.5 * math.log(df * math.pi)
-    return Law(lambda y: constant - (df + 1) / 2 * math.log1p(y * y / df), loc, scale)
+    return LocationScale(lambda y: constant - (df + 1) / 2 * math.log1p(y * y / df), loc, scale)
 
 
 def horseshoe(loc, scale):
@@ -76,11 +76,11 @@ def horseshoe(loc, scale):
             scaled = math.log(special.exp1(z)) + z
         return scaled - 0.5 * math.log(2 * math.pi**3)
 
-    return Law(standard, loc, scale)
+    return LocationScale(standard, loc, scale)
 
 
 @pytest.mark.parametrize(
-    ("law", "scipys"),
+    ("oracle", "scipys"),
     [
         (normal(0.3, 0.2), stats.norm(0.3, 0.2)),
         (log_normal(0.3, 0.2), stats.lognorm(0.2, scale=math.exp(0.3))),
@@ -89,8 +89,8 @@ def horseshoe(loc, scale):
         (student_t(5, 0.3, 0.2), stats.t(5, 0.3, 0.2)),
     ],
 )
-def test_the_oracles_are_scipys_laws(law, scipys):
-    assert [law.logpdf(x) for x in (0.1, 1.0, 7.0)] == pytest.approx(scipys.logpdf([0.1, 1.0, 7.0]), rel=1e-12)
+def test_the_oracles_are_scipys_distributions(oracle, scipys):
+    assert [oracle.logpdf(x) for x in (0.1, 1.0, 7.0)] == pytest.approx(scipys.logpdf([0.1, 1.0, 7.0]), rel=1e-12)
 
 
 PRIORS = {
@@ -100,8 +100,8 @@ PRIORS = {
 }
 
 
-def law_kl(q, p, power=1):
-    """E_q[(log q - log p)^power] by adaptive quadrature, cut where either law bends."""
+def kl_by_quadrature(q, p, power=1):
+    """E_q[(log q - log p)^power] by adaptive quadrature, cut where either density bends."""
     centre, width = p.loc, p.scale
     if q.positive and not p.positive:
         centre, width = (math.log(p.loc), p.scale / p.loc) if p.loc > 0 else (math.log(p.scale), 1.0)
@@ -141,9 +141,9 @@ def test_scaled_exponential_integral_and_gradient_by_laplace_transform(z):
     # f(z) = int exp(-t) / (z + t) dt, with t = exp(u)
     cuts = [-60.0, math.log(z), 0.0, 1.0, 2.0, 5.0]
     expected = quad(lambda u: math.exp(u - math.exp(u)) / (z + math.exp(u)), cuts, 1e-14)
-    slope = -quad(lambda u: math.exp(u - math.exp(u)) / (z + math.exp(u)) ** 2, cuts, 1e-14)
+    derivative = -quad(lambda u: math.exp(u - math.exp(u)) / (z + math.exp(u)) ** 2, cuts, 1e-14)
     assert value.item() == pytest.approx(expected, rel=1e-10)
-    assert argument.grad.item() == pytest.approx(slope, rel=1e-9)
+    assert argument.grad.item() == pytest.approx(derivative, rel=1e-9)
     assert argument.grad.item() == pytest.approx(value.item() - 1 / z, rel=1e-9)
 
 
@@ -180,11 +180,11 @@ def test_horseshoe_density_is_the_integral_over_its_scale(scale, distance):
 
 
 def test_horseshoe_draws_follow_the_density():
-    law = Horseshoe(torch.tensor(1.0, dtype=torch.float64), torch.tensor(0.5, dtype=torch.float64))
-    values = law.rsample((20_000,))
+    horseshoe = Horseshoe(torch.tensor(1.0, dtype=torch.float64), torch.tensor(0.5, dtype=torch.float64))
+    values = horseshoe.rsample((20_000,))
     for width in (0.01, 0.3, 2.0, 30.0):
         distance = torch.logspace(-12, math.log10(width), 4000, dtype=torch.float64)
-        mass = 2 * np.trapezoid(law.log_prob(1 + distance).exp().numpy(), distance.numpy())
+        mass = 2 * np.trapezoid(horseshoe.log_prob(1 + distance).exp().numpy(), distance.numpy())
         share = ((values - 1).abs() < width).double().mean().item()
         assert share == pytest.approx(mass, abs=4 * math.sqrt(mass * (1 - mass) / len(values)))
 
@@ -200,11 +200,11 @@ CLOSED = [
 ]
 
 
-@pytest.mark.parametrize(("q", "p", "q_law", "p_law"), CLOSED)
+@pytest.mark.parametrize(("q", "p", "q_oracle", "p_oracle"), CLOSED)
 @pytest.mark.parametrize("parameters", [(0.3, 0.2, 1.0, 0.5), (1.0, 0.8, 0.6, 1.5)])
-def test_closed_forms(q, p, q_law, p_law, parameters):
+def test_closed_forms(q, p, q_oracle, p_oracle, parameters):
     def expected(m, s, n, b):
-        return law_kl(q_law(m, s), p_law(n, b))
+        return kl_by_quadrature(q_oracle(m, s), p_oracle(n, b))
 
     tensors = double(*parameters)
     divergence = kl_divergence(q(*tensors[:2]), p(*tensors[2:]))
@@ -235,8 +235,10 @@ GRID = list(
 
 @pytest.mark.parametrize(("prior", "error"), [("cauchy", 2e-6), ("student_t", 2e-6), ("horseshoe", 1e-4)])
 def test_normal_posterior_from_narrow_to_wide(prior, error):
-    make, law = PRIORS[prior]
-    expected = torch.tensor([law_kl(normal(1 + shift, s), law(1.0, b)) for s, b, shift in GRID], dtype=torch.float64)
+    make, oracle = PRIORS[prior]
+    expected = torch.tensor(
+        [kl_by_quadrature(normal(1 + shift, s), oracle(1.0, b)) for s, b, shift in GRID], dtype=torch.float64
+    )
     for dtype, tolerance in ((torch.float64, error), (torch.float32, 2e-4)):
         std, prior_std, shift = torch.tensor(GRID, dtype=dtype).T
         divergence = kl_divergence(td.Normal(1 + shift, std), make(torch.ones_like(std), prior_std))
@@ -248,15 +250,15 @@ def test_normal_posterior_from_narrow_to_wide(prior, error):
     "parameters", [(1.3, 0.1, 1.0, 0.1), (1.2, 0.03, 1.0, 1.0), (1.5, 1.0, 1.0, 1e-2), (0.9, 0.3, 1.0, 1e-3)]
 )
 def test_gradients_of_a_normal_posteriors_kl(prior, parameters):
-    make, law = PRIORS[prior]
+    make, oracle = PRIORS[prior]
     tensors = double(*parameters)
     divergence = kl_divergence(td.Normal(*tensors[:2]), make(*tensors[2:]))
     units = (parameters[1], parameters[1], parameters[1], parameters[3])
     for i, (gradient, unit) in enumerate(zip(torch.autograd.grad(divergence, tensors), units, strict=True)):
         step = 1e-3 * unit
         moved = [[x + sign * step * (i == j) for j, x in enumerate(parameters)] for sign in (1, -1)]
-        ahead, behind = (law_kl(normal(m, s), law(n, b)) for m, s, n, b in moved)
-        difference = (ahead - behind) / (2 * step)
+        above, below = (kl_by_quadrature(normal(m, s), oracle(n, b)) for m, s, n, b in moved)
+        difference = (above - below) / (2 * step)
         # In units of the scale that the parameter lives on, the finite difference is good to 1e-6.
         assert gradient.item() * unit == pytest.approx(difference * unit, abs=2e-5, rel=1e-5)
 
@@ -268,11 +270,11 @@ POSITIVE_PRIORS = [
 ]
 
 
-@pytest.mark.parametrize(("prior", "law"), POSITIVE_PRIORS)
+@pytest.mark.parametrize(("prior", "oracle"), POSITIVE_PRIORS)
 @pytest.mark.parametrize("parameters", [(0.1, 0.03, 0.5), (-0.5, 0.3, 0.1), (0.3, 1.0, 0.02)])
-def test_log_normal_posterior(prior, law, parameters):
+def test_log_normal_posterior(prior, oracle, parameters):
     def expected(m, s, b):
-        return law_kl(log_normal(m, s), law(b))
+        return kl_by_quadrature(log_normal(m, s), oracle(b))
 
     loc, scale, prior_scale = double(*parameters)
     divergence = kl_divergence(td.LogNormal(loc, scale), prior(prior_scale))
@@ -326,19 +328,19 @@ HEAVY = [
 ]
 
 
-@pytest.mark.parametrize(("q", "p", "q_law", "p_law"), HEAVY)
-def test_heavy_pairs(q, p, q_law, p_law):
+@pytest.mark.parametrize(("q", "p", "q_oracle", "p_oracle"), HEAVY)
+def test_heavy_pairs(q, p, q_oracle, p_oracle):
     divergence = kl_divergence(q, p)
-    assert divergence.item() == pytest.approx(law_kl(q_law, p_law), abs=2e-6)
+    assert divergence.item() == pytest.approx(kl_by_quadrature(q_oracle, p_oracle), abs=2e-6)
     assert torch.equal(divergence, kl_divergence(q, p))  # nothing is drawn
 
 
 @pytest.mark.parametrize("prior", PRIORS)
 @pytest.mark.parametrize(("df", "error"), [(0.5, 1e-4), (1.0, 2e-6), (3.0, 2e-6), (30.0, 2e-6)])
 def test_student_t_posterior_from_narrow_to_wide(prior, df, error):
-    make, law = PRIORS[prior]
+    make, oracle = PRIORS[prior]
     grid = GRID[::7]
-    expected = [law_kl(student_t(df, 1 + shift, s), law(1.0, b)) for s, b, shift in grid]
+    expected = [kl_by_quadrature(student_t(df, 1 + shift, s), oracle(1.0, b)) for s, b, shift in grid]
     expected = torch.tensor(expected, dtype=torch.float64)
     for dtype, tolerance in ((torch.float64, error), (torch.float32, 1e-4)):
         scale, prior_scale, shift = torch.tensor(grid, dtype=dtype).T
@@ -348,11 +350,11 @@ def test_student_t_posterior_from_narrow_to_wide(prior, df, error):
 
 @pytest.mark.parametrize("prior", PRIORS)
 def test_gradients_of_a_heavy_posteriors_kl(prior):
-    make, law = PRIORS[prior]
+    make, oracle = PRIORS[prior]
     parameters = (1.2, 0.3, 1.0, 0.2)
 
     def expected(m, s, n, b):
-        return law_kl(student_t(3.0, m, s), law(n, b))
+        return kl_by_quadrature(student_t(3.0, m, s), oracle(n, b))
 
     tensors = double(*parameters)
     divergence = kl_divergence(td.StudentT(3.0, *tensors[:2]), make(*tensors[2:]))
@@ -393,7 +395,7 @@ def test_point_masses():
 
 
 @pytest.mark.parametrize(
-    ("q", "p", "q_law", "p_law", "error"),
+    ("q", "p", "q_oracle", "p_oracle", "error"),
     [
         (td.Normal, td.Normal, normal, normal, 1e-5),
         (td.Normal, td.Cauchy, normal, cauchy, 1e-5),
@@ -401,28 +403,30 @@ def test_point_masses():
     ],
     ids=["closed form", "quadrature", "heavy tails"],
 )
-def test_batch_shapes_broadcast(q, p, q_law, p_law, error):
+def test_batch_shapes_broadcast(q, p, q_oracle, p_oracle, error):
     locs, prior_locs = torch.tensor([[0.0], [1.0], [2.0]]), torch.tensor([0.0, 0.5, 1.0, 3.0])
     divergence = kl_divergence(q(locs, 0.3), p(prior_locs, 0.5))
-    expected = [[law_kl(q_law(m, 0.3), p_law(n, 0.5)) for n in prior_locs.tolist()] for m in (0.0, 1.0, 2.0)]
+    expected = [
+        [kl_by_quadrature(q_oracle(m, 0.3), p_oracle(n, 0.5)) for n in prior_locs.tolist()] for m in (0.0, 1.0, 2.0)
+    ]
     torch.testing.assert_close(divergence, torch.tensor(expected), rtol=1e-5, atol=error)
 
 
 @pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16])
 @pytest.mark.parametrize("prior", ["normal", *PRIORS])
 def test_half_precision_posteriors_are_measured_in_float32(prior, dtype):
-    make, law = PRIORS.get(prior, (td.Normal, normal))
+    make, oracle = PRIORS.get(prior, (td.Normal, normal))
     loc, scale, prior_loc, prior_scale = (torch.tensor(x, dtype=dtype) for x in (1.25, 0.0625, 1.0, 0.125))
     divergence = kl_divergence(td.Normal(loc, scale), make(prior_loc, prior_scale))
     assert divergence.dtype == torch.float32
     # The prior's own normalising constants keep the half type's digits.
-    assert divergence.item() == pytest.approx(law_kl(normal(1.25, 0.0625), law(1.0, 0.125)), rel=5e-3)
+    assert divergence.item() == pytest.approx(kl_by_quadrature(normal(1.25, 0.0625), oracle(1.0, 0.125)), rel=5e-3)
 
 
 def test_half_precision_student_t_can_be_drawn():
     q = td.StudentT(*(torch.tensor(x, dtype=torch.bfloat16) for x in (3.0, 1.25, 0.0625)))
     divergence = kl_divergence(q, td.StudentT(3.0, 1.0, 0.125))
-    expected = law_kl(student_t(3.0, 1.25, 0.0625), student_t(3.0, 1.0, 0.125))
+    expected = kl_by_quadrature(student_t(3.0, 1.25, 0.0625), student_t(3.0, 1.0, 0.125))
     assert divergence.item() == pytest.approx(expected, abs=1e-5)
 
 

@@ -1,4 +1,4 @@
-"""Draws, densities and names of the families, against SciPy's laws."""
+"""Draws, densities and names of the families, against SciPy's distributions."""
 
 import json
 import math
@@ -28,7 +28,7 @@ DRAWS = 20_000
 
 
 class RootInverseGamma:
-    """The law of sqrt(v) with v inverse-gamma distributed, in SciPy's terms."""
+    """The distribution of sqrt(v) with v inverse-gamma distributed, in SciPy's terms."""
 
     def __init__(self, df: float, scale: float) -> None:
         self.square = stats.invgamma(df / 2, scale=df / 2 * scale**2)
@@ -41,7 +41,7 @@ class RootInverseGamma:
 
 
 class NormalScaleMixture:
-    """N(loc, lambda^2) averaged over quantiles of the half-Cauchy law of lambda: the horseshoe by its definition."""
+    """N(loc, lambda^2) averaged over quantiles of a half-Cauchy lambda: the horseshoe by its definition."""
 
     def __init__(self, loc: float, scale: float) -> None:
         points, weights = np.polynomial.legendre.leggauss(400)
@@ -52,7 +52,7 @@ class NormalScaleMixture:
         return stats.norm.cdf((np.asarray(x)[..., None] - self.loc) / self.scales) @ self.weights
 
 
-LAWS = [
+DISTRIBUTIONS = [
     (Normal(), stats.norm(LOC, SCALE)),
     (Cauchy(), stats.cauchy(LOC, SCALE)),
     (StudentT(df=0.8), stats.t(0.8, LOC, SCALE)),
@@ -64,7 +64,7 @@ LAWS = [
     (InverseGamma(df=12.0), RootInverseGamma(12.0, SCALE)),
     (HorseshoeFamily(), NormalScaleMixture(LOC, SCALE)),
 ]
-RANDOM = [family for family, _ in LAWS]
+RANDOM = [family for family, _ in DISTRIBUTIONS]
 ALL = [*RANDOM, DeltaFamily()]
 
 
@@ -75,16 +75,18 @@ def draw(family: Family, dtype: torch.dtype = torch.float64, seed: int = 0, draw
 
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
-@pytest.mark.parametrize(("family", "law"), LAWS, ids=lambda x: repr(x) if isinstance(x, Family) else "")
-def test_draws_follow_the_law(family, law, dtype):
+@pytest.mark.parametrize(
+    ("family", "distribution"), DISTRIBUTIONS, ids=lambda x: repr(x) if isinstance(x, Family) else ""
+)
+def test_draws_follow_the_distribution(family, distribution, dtype):
     values = draw(family, dtype)
     assert values.dtype == dtype
-    assert stats.kstest(values.double().numpy(), law.cdf).pvalue > 1e-3
+    assert stats.kstest(values.double().numpy(), distribution.cdf).pvalue > 1e-3
 
 
 @pytest.mark.parametrize("family", [Normal(), LogNormal(), StudentT(df=6.0), StudentT(df=30.0), InverseGamma(df=12.0)])
 def test_sample_moments(family):
-    law = {
+    distribution = {
         "normal": stats.norm(LOC, SCALE),
         "log_normal": stats.lognorm(SCALE, scale=math.exp(LOC)),
         "student_t": stats.t(getattr(family, "df", 1), LOC, SCALE),
@@ -92,25 +94,29 @@ def test_sample_moments(family):
     }[family.name]
     values = draw(family, draws=200_000).numpy()
     values = values**2 if family.name == "inverse_gamma" else values
-    mean, variance, kurtosis = law.stats("mvk")
+    mean, variance, kurtosis = distribution.stats("mvk")
     assert abs(values.mean() - mean) < 4 * math.sqrt(variance / len(values))
     assert abs(values.var() - variance) < 4 * variance * math.sqrt((kurtosis + 2) / len(values))
 
 
-@pytest.mark.parametrize(("family", "law"), LAWS[:-1], ids=lambda x: repr(x) if isinstance(x, Family) else "")
-def test_density_is_scipys(family, law):
+@pytest.mark.parametrize(
+    ("family", "distribution"), DISTRIBUTIONS[:-1], ids=lambda x: repr(x) if isinstance(x, Family) else ""
+)
+def test_density_is_scipys(family, distribution):
     values = torch.tensor([0.01, 0.3, 0.7, 2.0, 40.0], dtype=torch.float64)
     loc, scale = torch.full_like(values, LOC), torch.full_like(values, SCALE)
     log_prob = family.distribution(loc, scale).log_prob(values)
-    np.testing.assert_allclose(log_prob.numpy(), law.logpdf(values.numpy()), rtol=1e-10)
+    np.testing.assert_allclose(log_prob.numpy(), distribution.logpdf(values.numpy()), rtol=1e-10)
 
 
 @pytest.mark.parametrize("family", [family for family in ALL if family.posterior], ids=repr)
 def test_location_is_the_median(family):
     location = family.location(torch.tensor(LOC, dtype=torch.float64)).item()
     if family.random:
-        law = dict(zip(map(repr, RANDOM), (law for _, law in LAWS), strict=True))[repr(family)]
-        assert location == pytest.approx(law.median(), abs=1e-12)
+        distribution = dict(zip(map(repr, RANDOM), (distribution for _, distribution in DISTRIBUTIONS), strict=True))[
+            repr(family)
+        ]
+        assert location == pytest.approx(distribution.median(), abs=1e-12)
     assert family.loc_of(location) == pytest.approx(LOC, abs=1e-12)
 
 

@@ -3,6 +3,8 @@
 import ast
 from pathlib import Path
 
+import slimbayes
+
 SOURCE = Path(__file__).parent.parent / "src" / "slimbayes"
 #: From the top down: a folder, or file, may import what is in its own line or below it. Imports inside functions count.
 ORDER = [
@@ -17,7 +19,7 @@ ORDER = [
     {"methods"},
     {"mcmc", "nets"},
     {"model", "objective", "summary", "_chunks", "_check_rows"},
-    {"prediction", "metrics"},
+    {"prediction", "metrics", "_saving"},
     {"conversion"},
     {"ensembles"},
     {"_fast"},
@@ -27,8 +29,8 @@ ORDER = [
     {"families", "divergence", "distributions"},
     {"_checks", "_files", "_lazy", "_provenance", "_seeds", "_text_table", "_allocator"},
 ]
-#: ``layers.base.fused`` asks ``_fast``; a model saves itself.
-KNOWN = {("layers", "_fast"), ("model", "pretrained")}
+#: ``layers.base.fused`` asks ``_fast``.
+KNOWN = {("layers", "_fast")}
 
 
 def imports(path):
@@ -37,8 +39,17 @@ def imports(path):
     for node in ast.walk(tree):
         if isinstance(node, ast.If) and ast.unparse(node.test).endswith("TYPE_CHECKING"):
             node.body = []
+    package = {
+        alias.asname or alias.name
+        for node in ast.walk(tree)
+        if isinstance(node, ast.Import)
+        for alias in node.names
+        if alias.name == "slimbayes"
+    }
     for node in ast.walk(tree):
         names = []
+        if isinstance(node, ast.Attribute) and isinstance(node.value, ast.Name) and node.value.id in package:
+            names = [f"slimbayes.{slimbayes._PLACES.get(node.attr) or node.attr}"]  # sb.ELBO
         if isinstance(node, ast.ImportFrom) and node.module == "slimbayes":
             names = [f"slimbayes.{alias.name}" for alias in node.names]
         elif isinstance(node, ast.ImportFrom):

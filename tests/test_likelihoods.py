@@ -63,8 +63,8 @@ def test_short_and_long_rows_of_classes_equal_log_softmax(classes: int, class_di
     torch.testing.assert_close(found, expected, rtol=1e-12, atol=1e-12)
     loss = sb.Categorical(class_dim).log_prob(outputs, targets).sum()
     one_hot = F.one_hot(targets, classes).movedim(-1, class_dim if class_dim < 0 else class_dim - 1)
-    (slope,) = torch.autograd.grad(loss, outputs)
-    torch.testing.assert_close(slope, one_hot - outputs.detach().softmax(class_dim), rtol=1e-10, atol=1e-12)
+    (gradient,) = torch.autograd.grad(loss, outputs)
+    torch.testing.assert_close(gradient, one_hot - outputs.detach().softmax(class_dim), rtol=1e-10, atol=1e-12)
 
 
 @pytest.mark.parametrize("case", CATEGORICAL)
@@ -106,8 +106,8 @@ def test_the_mean_loss_is_that_of_each_example(draws, classes, class_dim, ignore
     found, expected = likelihood.mean_loss(outputs, targets), -likelihood.log_prob(outputs, targets).mean()
     near = 1e-5 if dtype == torch.float32 else 1e-10
     torch.testing.assert_close(found, expected, rtol=near, atol=0)
-    slopes, plain = (torch.autograd.grad(3 * loss, outputs)[0] for loss in (found, expected))
-    torch.testing.assert_close(slopes, plain, rtol=0, atol=10 * near * plain.abs().max().item())
+    gradients, plain = (torch.autograd.grad(3 * loss, outputs)[0] for loss in (found, expected))
+    torch.testing.assert_close(gradients, plain, rtol=0, atol=10 * near * plain.abs().max().item())
 
 
 def test_the_mean_loss_of_outputs_that_do_not_lie_together() -> None:

@@ -378,17 +378,17 @@ def test_the_default_place_is_the_networks_own_dropout_if_there_is_any():
     assert sb.mc_dropout(mlp(nn.Dropout(0.5))).summary().converted == ["2"]
     assert sb.mc_dropout(mlp(nn.Dropout(0.0))).summary().converted == ["0", "3"]
     assert sb.mc_dropout(mlp(nn.LSTM(8, 8, dropout=0.0))).summary().converted == ["0", "2", "3"]
-    account = sb.mc_dropout(mlp(nn.Dropout(0.25))).summary()
-    assert account.parts[1].reason == "its own dropout, rate 0.25"
-    assert "point estimate" in account.left["0"]
+    summary = sb.mc_dropout(mlp(nn.Dropout(0.25))).summary()
+    assert summary.parts[1].reason == "its own dropout, rate 0.25"
+    assert "point estimate" in summary.left["0"]
 
 
 def test_summary_tells_where_dropout_stands():
     net = nn.Sequential(nn.Conv2d(3, 4, 3), nn.BatchNorm2d(4), nn.Flatten(), nn.Linear(4, 2))
-    account = sb.mc_dropout(net, 0.1, place="after", unit="element").summary()
-    assert account.parts[0].reason == "dropout after it, rate 0.1, element-wise"
-    assert "norms" in account.left["1"]
-    assert "the last layer's outputs are the answer" in account.left["3"]
+    summary = sb.mc_dropout(net, 0.1, place="after", unit="element").summary()
+    assert summary.parts[0].reason == "dropout after it, rate 0.1, element-wise"
+    assert "norms" in summary.left["1"]
+    assert "the last layer's outputs are the answer" in summary.left["3"]
     assert sb.mc_dropout(net, place="after", include=["0", "3"]).summary().converted == ["0", "3"]
 
 

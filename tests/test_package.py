@@ -2,6 +2,8 @@
 
 import ast
 import importlib
+import os
+import runpy
 import subprocess
 import sys
 import tomllib
@@ -81,6 +83,14 @@ def test_only_the_registry_tells_methods_apart_by_name():
                 if names & words:
                     wrong.append(f"{path.relative_to(SOURCE)}:{node.lineno} {ast.unparse(node)}")
     assert not wrong
+
+
+def test_what_a_wheel_is_asked_without_torch():
+    """``make dist`` asks it of each wheel, on every Python."""
+    asked = runpy.run_path(str(ROOT / "tools" / "check_wheel.py"))["WITHOUT_TORCH"]
+    environment = {**os.environ, "PYTHONPATH": str(SOURCE.parent)}
+    run = subprocess.run([sys.executable, "-c", asked], env=environment, capture_output=True, text=True, check=True)
+    assert run.stdout == f"imported {sb.__version__}\n"
 
 
 def test_constraints_pin_every_direct_dependency():

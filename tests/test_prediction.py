@@ -151,10 +151,10 @@ def test_law_of_total_variance(regression) -> None:
 def test_quantile_is_the_root_of_the_mixtures_distribution_function(regression, q: float) -> None:
     prediction, mean, std = regression
     found = prediction.quantile(q).numpy()
-    for place in np.ndindex(found.shape):
-        m, s = mean[(slice(None), *place)], std[(slice(None), *place)]
+    for position in np.ndindex(found.shape):
+        m, s = mean[(slice(None), *position)], std[(slice(None), *position)]
         root = optimize.brentq(lambda x, m=m, s=s: stats.norm.cdf(x, m, s).mean() - q, -100, 100, xtol=1e-13)
-        assert found[place] == pytest.approx(root, abs=1e-6 if q == 1e-9 else 1e-9)
+        assert found[position] == pytest.approx(root, abs=1e-6 if q == 1e-9 else 1e-9)
 
 
 @pytest.mark.parametrize("level", [0.5, 0.9])

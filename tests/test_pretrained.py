@@ -15,7 +15,7 @@ from safetensors.torch import save_file
 from torch import nn
 
 import slimbayes as sb
-from slimbayes import pretrained
+from slimbayes import _saving
 from slimbayes.families import StudentT
 from slimbayes.likelihoods import Likelihood
 from slimbayes.methods.registry import method_names
@@ -268,7 +268,7 @@ def test_a_failed_write_leaves_the_old_model(broken: str, tmp_path: Path, monkey
             Path(args[1]).write_bytes(b"half a file")
         raise OSError("disk full")
 
-    place = {"weights": (pretrained, "save_file"), "config": (Path, "write_text"), "replace": (os, "replace")}[broken]
+    place = {"weights": (_saving, "save_file"), "config": (Path, "write_text"), "replace": (os, "replace")}[broken]
     with monkeypatch.context() as patch:
         patch.setattr(*place, fail)
         with pytest.raises(OSError, match="disk full"):

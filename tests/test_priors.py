@@ -1,4 +1,4 @@
-"""Priors of factors, and where factors start, against SciPy's laws and the reference's numbers."""
+"""Priors of factors, and where factors start, against SciPy's distributions and the reference's numbers."""
 
 import math
 
@@ -36,11 +36,11 @@ def mixture_density(x: float, scale_density, mean: float = 1.0) -> float:
     )
 
 
-# ---------------------------------------------------------------------- laws
+# ---------------------------------------------------------------------- distributions
 
 
 @pytest.mark.parametrize(
-    ("family", "law"),
+    ("family", "distribution"),
     [
         ("normal", lambda std: stats.norm(0.8, std)),
         ("cauchy", lambda std: stats.cauchy(0.8, std)),
@@ -50,10 +50,10 @@ def mixture_density(x: float, scale_density, mean: float = 1.0) -> float:
     ],
 )
 @pytest.mark.parametrize("trainable", [False, True])
-def test_prior_of_a_family(family, law, trainable):
+def test_prior_of_a_family(family, distribution, trainable):
     prior = Prior(family, mean=0.8, std=0.3, trainable=trainable, dtype=torch.float64)
     start = 0.3 + SCALE_EPSILON if trainable else 0.3
-    np.testing.assert_allclose(log_prob(prior), law(start).logpdf(VALUES), rtol=1e-10)
+    np.testing.assert_allclose(log_prob(prior), distribution(start).logpdf(VALUES), rtol=1e-10)
     assert [name for name, _ in prior.named_parameters()] == (["rho"] if trainable else [])
     assert prior.penalty() is None
 
@@ -81,7 +81,7 @@ def test_a_half_cauchy_scale_makes_a_horseshoe():
     ("scale_prior", "log_density"),
     [
         ("half_cauchy", lambda tau: stats.halfcauchy(scale=0.1).logpdf(tau)),
-        # The law of tau^2, times |d tau^2 / d tau| = 2 tau.
+        # The density of tau^2, times |d tau^2 / d tau| = 2 tau.
         ("inverse_gamma", lambda tau: stats.invgamma(1.5, scale=1.5 * 0.01).logpdf(tau**2) + math.log(2 * tau)),
     ],
 )
@@ -93,8 +93,8 @@ def test_penalty_is_the_log_density_of_the_scale(scale_prior, log_density, tau):
     assert penalty.item() == pytest.approx(-log_density(tau), rel=1e-10)
     penalty.backward()
     step = 1e-5 * tau
-    slope = -(log_density(tau + step) - log_density(tau - step)) / (2 * step)
-    assert prior.rho.grad.item() == pytest.approx(slope * torch.sigmoid(prior.rho).item(), rel=1e-6)
+    derivative = -(log_density(tau + step) - log_density(tau - step)) / (2 * step)
+    assert prior.rho.grad.item() == pytest.approx(derivative * torch.sigmoid(prior.rho).item(), rel=1e-6)
 
 
 @pytest.mark.parametrize("scale_prior", ["half_cauchy", "inverse_gamma"])

@@ -117,8 +117,8 @@ def test_state_dict_has_no_duplicates(method, network):
     state = model.state_dict()
     tied = {".decoder.weight", ".again."} if network == "tied" else set()
     own = {k: v for k, v in state.items() if not any(name in k for name in tied)}
-    places = [v.data_ptr() for v in own.values() if v.numel()]
-    assert len(places) == len(set(places))
+    addresses = [v.data_ptr() for v in own.values() if v.numel()]
+    assert len(addresses) == len(set(addresses))
     file = io.BytesIO()
     torch.save(state, file)
     file.seek(0)

@@ -28,7 +28,7 @@ import compileall, ctypes, pathlib, slimbayes
 folder = pathlib.Path(slimbayes.__file__).parent
 assert compileall.compile_dir(folder, quiet=1)
 for library in folder.rglob("kernels*.so"):
-    ctypes.CDLL(str(library)).slimbayes_source
+    ctypes.CDLL(str(library)).scale_float
 print("imported", slimbayes.__version__)
 """
 #: Run after hello world: the draws are first, the probabilities sum to one.

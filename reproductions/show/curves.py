@@ -53,13 +53,13 @@ class Curves(OfStudies):
 
     def _draw(self, ax: Any, runs: list[Any], position: int) -> None:
         look = series(position)
-        places, values = mean_lines(runs, self.x, self.y)
+        positions, values = mean_lines(runs, self.x, self.y)
         if self.until is not None:
-            kept = [at for at, x in enumerate(places) if x <= self.until]
-            places, values = [places[at] for at in kept], [values[at] for at in kept]
+            kept = [at for at, x in enumerate(positions) if x <= self.until]
+            positions, values = [positions[at] for at in kept], [values[at] for at in kept]
         means = [sum(one) / len(one) for one in values]
-        ax.plot(places, means, **{**look.line, "marker": "o" if len(places) == 1 else ""})
+        ax.plot(positions, means, **{**look.line, "marker": "o" if len(positions) == 1 else ""})
         errors = [standard_error(one) or 0.0 for one in values]
         lower = [mean - error for mean, error in zip(means, errors, strict=True)]
         upper = [mean + error for mean, error in zip(means, errors, strict=True)]
-        ax.fill_between(places, lower, upper, color=look.colour, alpha=0.2, linewidth=0)
+        ax.fill_between(positions, lower, upper, color=look.colour, alpha=0.2, linewidth=0)

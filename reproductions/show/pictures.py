@@ -72,5 +72,5 @@ def mean_lines(runs: Sequence[Mapping[str, Any]], x: str, y: str) -> tuple[list[
     if not curves:
         return [], []
     steps = sorted(set.intersection(*map(set, curves)))
-    places = [sum(float(curve[step][x]) for curve in curves) / len(curves) for step in steps]
-    return places, [[float(curve[step][y]) for curve in curves] for step in steps]
+    positions = [sum(float(curve[step][x]) for curve in curves) / len(curves) for step in steps]
+    return positions, [[float(curve[step][y]) for curve in curves] for step in steps]

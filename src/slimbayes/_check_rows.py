@@ -1,4 +1,4 @@
-"""What layers cannot see of their rows: whether the network keeps their order, and which tables have none."""
+"""Checks that no layer can make: whether the network keeps its rows in order, and which tables it reads by position."""
 
 from __future__ import annotations
 
@@ -41,12 +41,12 @@ def check_rows(model: BayesianModel, args: Any, kwargs: Any) -> None:
             else:
                 one = {name: value[row : row + 1] for name, value in draw.items()}
                 alone = [x[0] if x.dim() else x for x in batching.tensors(model(*args, draw=one, **kwargs))]
-            for place, (found, expected) in enumerate(zip(outputs, alone, strict=True)):
+            for position, (found, expected) in enumerate(zip(outputs, alone, strict=True)):
                 if found.dim() and not _alike(found[row], expected):
                     raise ValueError(
-                        f"Output {place} of the network is not what member {member} alone says: the network does not "
-                        "keep its rows in order. Something in its forward sorts, mixes or concatenates along the batch "
-                        "axis, or a converted layer sees something else than the batch there. Concatenate along "
+                        f"Output {position} of the network is not what member {member} alone says: the network does "
+                        "not keep its rows in order. Something in its forward sorts, mixes or concatenates along the "
+                        "batch axis, or a converted layer sees something else than the batch there. Concatenate along "
                         "another axis, call the layer twice instead, or exclude the layers in between."
                     )
 

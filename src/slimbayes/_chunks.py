@@ -206,7 +206,7 @@ def _bytes_per_sample(model: BayesianModel) -> int:
 
 @contextmanager
 def _explaining(model: BayesianModel, inputs: Any) -> Iterator[None]:
-    """Let an error of torch say which input it is about, if inputs are of another type or place than the weights."""
+    """Let an error of torch say which input it is about, if inputs are of another type or device than the weights."""
     try:
         yield
     except (RuntimeError, NotImplementedError) as error:
@@ -252,11 +252,11 @@ def _check_finite(inputs: Any) -> None:
             and not _is_mask(x)
         ):
             wrong = ~x.isfinite()
-            place = tuple(int(i) for i in wrong.nonzero()[0])
+            position = tuple(int(i) for i in wrong.nonzero()[0])
             raise ValueError(
                 f"Expected the input of `predict` to have no NaN and no infinite value, but got {int(wrong.sum())} of "
-                f"them, the first at {place}: {x[place].item()}. Impute missing values, as in training, and correct "
-                "infinite ones before predicting."
+                f"them, the first at {position}: {x[position].item()}. Impute missing values, as in training, and "
+                "correct infinite ones before predicting."
             )
 
 
@@ -277,8 +277,8 @@ def _check_outputs(model: BayesianModel, draws: Any, begin: int) -> None:
         if y.is_floating_point() and y.sum().isnan() and y.isnan().any():
             named = (*model.net.named_parameters(), *model.net.named_buffers())
             weights = (name for name, x in named if x.is_floating_point() and not x.isfinite().all())
-            place = [*y.isnan().nonzero()[0].tolist(), 0, 0]
-            example = begin + place[min(1 + model.sampling.batch_dim, y.dim())]
+            position = [*y.isnan().nonzero()[0].tolist(), 0, 0]
+            example = begin + position[min(1 + model.sampling.batch_dim, y.dim())]
             raise NonFiniteOutput(example, next(weights, None))
 
 
@@ -376,6 +376,6 @@ def _interleave(outputs: list[Any], members: int) -> Any:
 
 
 def _zip_tensors(f: Callable[[tuple[Tensor, ...]], Tensor], nests: list[Any]) -> Any:
-    """Apply ``f`` to the tensors that stand in the same place of each nest."""
+    """Apply ``f`` to the tensors that have the same position in each nest."""
     joined = map(f, zip(*map(batching.tensors, nests), strict=True))
     return batching.map_leaves(lambda leaf: next(joined), nests[0])

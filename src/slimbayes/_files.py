@@ -35,7 +35,7 @@ def replacing(*paths: Path) -> Iterator[list[Path]]:
 
 
 def _clean(path: Path) -> None:
-    """Remove temporary files of processes of this machine that are no more; until 0.1 the host was not in the name."""
+    """Remove temporary files of this machine's processes that have ended; before 0.1 their names lacked the host."""
     if not path.parent.is_dir():
         return
     begin = f".{path.name}."

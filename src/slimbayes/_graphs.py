@@ -167,7 +167,7 @@ def check_fit(net: nn.Module, split: bool) -> None:
 
 
 def split_draws(tree: Any, draws: int, known: set[int], alone: bool) -> Any:
-    """Bring the draws of outputs that stand one behind another, a row for each node, edge or graph, to an axis.
+    """Bring the draws of outputs that follow each other, a row for each node, edge or graph, to an axis.
 
     Args:
         tree: The network's outputs.

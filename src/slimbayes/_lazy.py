@@ -5,12 +5,12 @@ from importlib import import_module
 from typing import Any
 
 
-def lazily(package: str, places: Mapping[str, str]) -> Callable[[str], Any]:
+def lazily(package: str, modules: Mapping[str, str]) -> Callable[[str], Any]:
     """Return a package's ``__getattr__``.
 
     Args:
         package: Its name.
-        places: For each public name its module below the package; ``""`` for a name that is a module itself.
+        modules: For each public name its module below the package; ``""`` for a name that is a module itself.
 
     Example:
         >>> lazily("os", {"path": "", "join": "path"})("join")("a", "b")
@@ -18,9 +18,9 @@ def lazily(package: str, places: Mapping[str, str]) -> Callable[[str], Any]:
     """
 
     def get(name: str) -> Any:
-        if name not in places:
+        if name not in modules:
             raise AttributeError(f"module {package!r} has no attribute {name!r}")
-        place = places[name]
-        return getattr(import_module(f"{package}.{place}"), name) if place else import_module(f"{package}.{name}")
+        module = modules[name]
+        return getattr(import_module(f"{package}.{module}"), name) if module else import_module(f"{package}.{name}")
 
     return get

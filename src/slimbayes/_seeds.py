@@ -16,12 +16,12 @@ class Purpose(IntEnum):
     EVALUATION = 4
     MEMBER = 5
     CHAINS = 6
-    LAW = 7
+    FINISH = 7
     PREDICTIVE_NOISE = 8
 
 
 def mix(*numbers: int) -> int:
-    """Return a seed below 2^63 that depends on every number and its place.
+    """Return a seed below 2^63 that depends on every number and its position.
 
     Example:
         >>> mix(1, 2) != mix(2, 1)

@@ -75,7 +75,7 @@ class BatchAxis:
         return self.index is not False
 
     def moved_to(self, tiled: Tensor) -> Tensor:
-        """Return copies of an index, one after another on its axis, with the positions of each copy's own rows."""
+        """Return copies of an index, one after another on its axis, each with the positions of that copy's own rows."""
         assert self.axis is not None
         entries = self.tensor.shape[self.axis]
         copies = torch.arange(tiled.shape[self.axis] // max(entries, 1), device=tiled.device)
@@ -351,7 +351,7 @@ def tile(x: Tensor, axis: int, copies: int) -> Tensor:
 
 
 def _as_it_lies(x: Tensor, axis: int, change: Callable[[Tensor], Tensor]) -> Tensor:
-    """Change the batch axis of images whose channels lie last in memory, and leave them there, which torch does not."""
+    """Return ``change(x)`` in the memory format of x: torch itself would not keep images in channels-last."""
     last = {4: torch.channels_last, 5: torch.channels_last_3d}.get(x.dim())
     if axis or last is None or x.is_contiguous() or not x.is_contiguous(memory_format=last):
         return change(x)
@@ -372,7 +372,7 @@ def deal(x: Tensor, axis: int, members: int, first: int | Tensor = 0) -> Tensor:
 
 
 def _turns(order: Callable[..., Tensor], first: int | Tensor, *sizes: int, device: torch.device) -> Tensor:
-    """Return ``order(first, ...)``; for a ``first`` that is a plain number, that of the last call with it."""
+    """Return ``order(first, ...)``; where ``first`` is a plain number, results are kept and used again."""
     if isinstance(first, int):
         return _kept_turns(order, first, *sizes, device=device)
     return order(first, *sizes, device=device)
@@ -387,8 +387,8 @@ def _kept_turns(order: Callable[..., Tensor], *first_and_sizes: int, device: tor
 
 def _examples(first: int | Tensor, size: int, members: int, device: torch.device) -> Tensor:
     """Return the examples by member: those of the first, those of the second, and so on."""
-    places = -(-size // members) * members
-    return ((torch.arange(places, device=device) - first) % places % size).view(-1, members).T.flatten()
+    slots = -(-size // members) * members
+    return ((torch.arange(slots, device=device) - first) % slots % size).view(-1, members).T.flatten()
 
 
 def _rows(first: int | Tensor, size: int, members: int, samples: int, device: torch.device) -> Tensor:

@@ -76,7 +76,7 @@ class Part:
 
 @dataclass
 class Conversion:
-    """A converted network and the account of what happened to each part."""
+    """A converted network, and what happened to each of its parts."""
 
     net: nn.Module
     parameters_before: int
@@ -92,7 +92,7 @@ def matches(selector: Selector, name: str, module: nn.Module) -> bool:
     """Tell whether a selector picks a module.
 
     A string picks a module by its whole name, by a trailing part of it, by a shell pattern, or as part
-    of a module so named: ``"layer1"`` picks ``net.layer1`` and ``layer1.0.conv1`` alike.
+    of a module so named: ``"layer1"`` picks both ``net.layer1`` and ``layer1.0.conv1``.
     """
     if selector is None:
         return False
@@ -330,14 +330,14 @@ def _warn_if_half_left(chosen: list[int], left: list[int], unable: dict[str, lis
 
 
 def _without_rows(net: nn.Module) -> dict[int, str]:
-    """Return, by id, the layers that are known to see something else than rows in the order of the draws, and why."""
+    """Return, by id, the layers whose inputs are known not to hold the rows in the order of the draws, and why."""
     found = {}
     for name, module in net.named_modules():
         if isinstance(edges := getattr(module, "lin_edge", None), nn.Module) and getattr(
             module, "add_self_loops", False
         ):
             found[id(edges)] = (
-                f"its {type(module).__name__} appends self-loops behind the edges of all draws; build that with "
+                f"its {type(module).__name__} appends self-loops after the edges of all draws; build that with "
                 "add_self_loops=False to convert it"
             )
         if isinstance(module, nn.Embedding) and name.endswith("relative_attention_bias"):

@@ -174,7 +174,7 @@ def _optimiser(model: sb.BayesianModel, num_data: int, lr: float, weight_decay: 
 
 
 def _let_the_base_rest(model: sb.BayesianModel, optimiser: Optimizer) -> None:
-    """Keep what chains over factors share as it is: their samples are used with the base that there is in the end."""
+    """Stop moving what chains over factors share: the kept samples will be used with the final base."""
     if get_method(model.method).sampled:
         for group in optimiser.param_groups:
             if group["temperature"] == 0:

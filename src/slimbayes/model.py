@@ -20,6 +20,7 @@ from slimbayes._check_rows import check_rows, find_position_tables
 from slimbayes._checks import check_choice, check_count, check_keywords
 from slimbayes._chunks import MAX_MEMORY
 from slimbayes._chunks import predict as predict_in_chunks
+from slimbayes._saving import save
 from slimbayes.conversion import Conversion, copy_of, replace
 from slimbayes.ensembles._refreshed_posterior import RefreshedPosterior
 from slimbayes.ensembles._statistics import refresh_statistics
@@ -214,7 +215,7 @@ class BayesianModel(nn.Module):
         return lambda x, axis: x if copies == 1 else batching.tile(x, axis, copies)
 
     def _first(self, generator: Generator | None) -> int | Tensor:
-        """Draw a member: a number where that costs nothing, so that orders that have been used are found again."""
+        """Draw a member; as a plain number where that costs nothing, so that ``batching`` can use an order again."""
         first = torch.randint(self.members, (1,), device=self.device, generator=generator)
         followed = torch.compiler.is_compiling() or torch.jit.is_tracing()
         return int(first) if type(first) is Tensor and first.is_cpu and not followed else first
@@ -582,7 +583,7 @@ class BayesianModel(nn.Module):
         """Whether there is something to draw from: always, but for methods that collect."""
         return all(part.ready for part in self._collecting())
 
-    # ------------------------------------------------------------------ account and storage
+    # ------------------------------------------------------------------ summary and storage
 
     def summary(self) -> Summary:
         """Return what was converted, what was left and why, and the parameters before and after."""
@@ -590,8 +591,6 @@ class BayesianModel(nn.Module):
 
     def save_pretrained(self, folder: str | Path) -> None:
         """Write ``config.json`` and ``model.safetensors``; read them with ``sb.load(folder, net)``."""
-        from slimbayes.pretrained import save
-
         save(self, folder)
 
     def extra_repr(self) -> str:

@@ -62,7 +62,7 @@ class ELBO:
 
     Args:
         model: The model; wrapped in ``DistributedDataParallel`` or compiled is fine. It is given the likelihood,
-            so that ``predict`` reads its outputs alike. Build the ELBO before the optimiser: a Gaussian's
+            so that ``predict`` reads its outputs in the same way. Build the ELBO before the optimiser: a Gaussian's
             learned noise is a parameter of the model, which must be there before it is wrapped, too.
         num_data: Number N of training examples, of the whole training set.
         likelihood: A name such as ``"categorical"``, ``"bernoulli"`` or ``"gaussian"``, a ``Likelihood``, or a function
@@ -270,7 +270,7 @@ class ELBO:
 
 
 def _answers(own: Likelihood, asked: Likelihood) -> bool:
-    """Tell whether a likelihood is what was asked for; what was asked as None may have been decided since."""
+    """Tell whether a likelihood is what was asked for; an option that was None then may have been set since."""
     spec = {option: value for option, value in asked.spec().items() if value is not None}
     return type(own) is type(asked) and not isinstance(own, Function) and {**own.spec(), **spec} == own.spec()
 

@@ -158,7 +158,7 @@ class Prediction:
         return self.quantile((1 - level) / 2), self.quantile((1 + level) / 2)
 
     def quantile(self, q: float) -> Tensor:
-        """Return the mixture's ``q``-quantile; of counts, the smallest that has it."""
+        """Return the mixture's ``q``-quantile; of counts, the smallest that reaches it."""
         check_number("q", q, 0.0, 1.0)
         if self.likelihood is None:
             return self.outputs.quantile(q, dim=0)
@@ -202,7 +202,7 @@ def _figure(name: str) -> Any:
 
 
 class PredictionSummary(Prediction):
-    """A prediction of many examples that has kept its figures alone, not the draws; ``model.predict`` makes it.
+    """A prediction of many examples that keeps its figures but not the draws; ``model.predict`` makes it.
 
     All figures are there but those that need the draws: ``draws``, ``outputs``, ``draw_log_probs``, ``member_probs``,
     ``moments``, ``quantile``, ``interval`` and ``log_likelihood`` are errors that ask for ``keep_draws=True``.
@@ -297,8 +297,8 @@ class PredictionSummary(Prediction):
     def __getitem__(self, examples: slice | Tensor | list[int]) -> Self:
         """Return the prediction of some of the examples: a slice, their numbers, or a mask."""
         _check_examples(examples)
-        place = (*(slice(None),) * self.axis, examples)
-        return self._with({name: values[place] for name, values in self.figures.items()})
+        chosen = (*(slice(None),) * self.axis, examples)
+        return self._with({name: values[chosen] for name, values in self.figures.items()})
 
     def to(self, device: Any) -> Self:
         """Return the prediction on another device."""

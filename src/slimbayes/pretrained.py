@@ -1,139 +1,24 @@
 """Models on disk: ``config.json`` and ``model.safetensors``; numbers and names only, so loading runs no code."""
 
-import hashlib
-import json
-import os
-import shutil
 import warnings
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
 import torch
 from safetensors import SafetensorError, safe_open
-from safetensors.torch import save_file
 from torch import Tensor, nn
 
-import slimbayes
 from slimbayes._checks import check_count
-from slimbayes._files import read_json, replacing, sha256_of
+from slimbayes._files import read_json, sha256_of
+from slimbayes._saving import CONFIG, FORMAT, WEIGHTS, added_state, as_folder, fingerprint, save
 from slimbayes.conversion import exactly
 from slimbayes.ensembles._refreshed_posterior import RefreshedPosterior
-from slimbayes.likelihoods import LIKELIHOODS, Function, Likelihood, get_likelihood
+from slimbayes.likelihoods import Function, get_likelihood
 from slimbayes.methods.registry import get_method, method_names
 from slimbayes.model import BayesianModel
 
 __all__ = ["load", "save"]
-
-FORMAT = 1
-
-
-CONFIG, WEIGHTS = "config.json", "model.safetensors"
-
-
-def save(model: BayesianModel, folder: str | Path) -> None:
-    """Write a model; see ``BayesianModel.save_pretrained``.
-
-    With ``freeze_base`` only what conversion added is written, and a fingerprint of the base.
-    """
-    folder = _folder(folder)
-    if folder.exists() and not folder.is_dir():
-        raise ValueError(f"Expected argument `folder` to be a folder, but {str(folder)!r} is a file. Give another.")
-    if model.likelihood is not None:
-        _check_likelihood(model.likelihood)
-    frozen = model.options["freeze_base"]
-    stored, tied = _without_duplicates(_wanted(model) if frozen else model.state_dict())
-    config = {
-        "format": FORMAT,
-        "slimbayes": slimbayes.__version__,
-        "method": model.method,
-        "options": model.options,
-        "converted": model.summary().converted,
-        "likelihood": None if model.likelihood is None else model.likelihood.spec(),
-        "tied": tied,
-        "base": fingerprint(model) if frozen else None,
-    }
-    folder.mkdir(parents=True, exist_ok=True)
-    with replacing(folder / WEIGHTS, folder / CONFIG) as (weights, text):
-        save_file(stored, weights, metadata={"format": "pt"})
-        text.write_text(json.dumps({**config, "sha256": sha256_of(weights)}, indent=2) + "\n")
-        shutil.copymode(text, weights)  # safetensors makes its files unreadable for others
-
-
-def _folder(folder: str | Path) -> Path:
-    if not isinstance(folder, (str, os.PathLike)):
-        raise TypeError(f"Expected argument `folder` to be a path, but got {folder!r}. Give the name of a folder.")
-    return Path(folder)
-
-
-def _check_likelihood(likelihood: Likelihood) -> None:
-    if isinstance(likelihood, Function):
-        warnings.warn(
-            f"The likelihood of the model is a function, {likelihood.label!r}, which no file can hold: its name alone "
-            f"is stored. Give it again after loading: sb.ELBO(model, num_data, likelihood={likelihood.label}).",
-            stacklevel=4,
-        )
-    elif LIKELIHOODS.get(likelihood.name) is not type(likelihood):
-        raise ValueError(
-            f"Cannot write the likelihood {type(likelihood).__name__}: only {sorted(LIKELIHOODS)} can be built again "
-            "from numbers and names. Set model.likelihood = None before saving, and give it back after loading."
-        )
-
-
-def _wanted(model: BayesianModel) -> dict[str, Tensor]:
-    """Return what a model with a frozen base adds to it."""
-    added = _added(model)
-    if model.likelihood is not None:
-        added.update(map(id, model.likelihood.parameters()))
-    return {name: tensor.detach() for name, tensor in model.state_dict(keep_vars=True).items() if id(tensor) in added}
-
-
-def _added(model: BayesianModel) -> set[int]:
-    """Return the ids of the tensors that conversion added: parameters, and what random parts have collected."""
-    collected = (buffer for part in model.stochastic() for buffer in part.buffers())
-    return {id(tensor) for tensors in (model.added_parameters(), collected) for tensor in tensors}
-
-
-def _without_duplicates(state: dict[str, Tensor]) -> tuple[dict[str, Tensor], dict[str, str]]:
-    """Split a state into tensors to store and names that are tied to one of them."""
-    stored: dict[str, Tensor] = {}
-    tied: dict[str, str] = {}
-    first: dict[tuple[Any, ...], str] = {}
-    for name, tensor in state.items():
-        if not isinstance(tensor, Tensor):
-            raise ValueError(
-                f"Cannot write {name}: a module's extra state is no tensor, and loading runs no code. Keep it in a "
-                "buffer, or store model.state_dict() yourself."
-            )
-        place = (tensor.data_ptr(), tensor.shape, tensor.stride()) if tensor.numel() else (name,)
-        if place in first:
-            tied[name] = first[place]
-        else:
-            first[place] = name
-            stored[name] = tensor.detach().cpu().contiguous()
-            if stored[name].untyped_storage().nbytes() != stored[name].nbytes:
-                stored[name] = stored[name].clone()  # a view of a larger tensor, which others may view too
-    return stored, tied
-
-
-def fingerprint(model: BayesianModel) -> str:
-    """Return a hash of everything that the plain network brought along."""
-    digest = hashlib.sha256()
-    for name, tensor in _base(model):
-        digest.update(name.encode())
-        digest.update(tensor.detach().cpu().contiguous().flatten().view(torch.uint8).numpy().tobytes())
-    return digest.hexdigest()
-
-
-def _base(model: BayesianModel) -> Iterator[tuple[str, Tensor]]:
-    added = _added(model)
-    for name, parameter in model.net.named_parameters():
-        if id(parameter) not in added:
-            yield name, parameter
-    for name, buffer in model.net.named_buffers():
-        # The count of batches changes nothing that a frozen norm layer does.
-        if not name.endswith("num_batches_tracked") and id(buffer) not in added:
-            yield name, buffer
 
 
 def load(
@@ -158,7 +43,7 @@ def load(
         >>> model.members
         4
     """
-    folder = _folder(folder)
+    folder = as_folder(folder)
     if device is not None:
         try:
             torch.device(device)
@@ -200,7 +85,7 @@ def load(
     for path, part in model.named_modules():
         if isinstance(part, RefreshedPosterior):
             part.make_room(state, f"{path}.")
-    _check_fit(state, model, set(model.state_dict()) if config["base"] is None else set(_wanted(model)))
+    _check_fit(state, model, set(model.state_dict()) if config["base"] is None else set(added_state(model)))
     _warn_of_dtypes(state, model, folder / WEIGHTS)
     model.load_state_dict(state, strict=False)
     return model

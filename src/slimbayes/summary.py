@@ -40,7 +40,7 @@ def count_parameters(module: nn.Module, running_statistics: bool = False) -> int
 
 @dataclass(frozen=True)
 class Summary:
-    """The account of a conversion; ``print`` it.
+    """What a conversion did; ``print`` it.
 
     Attributes:
         parts: Every module with weights of its own: converted, or left with the reason.
@@ -56,7 +56,7 @@ class Summary:
 
     @classmethod
     def of(cls, model: BayesianModel) -> Summary:
-        """Take the account of a model."""
+        """Return the summary of a model."""
         after = count_parameters(model.net)
         trainable = sum(p.numel() for p in model.net.parameters() if p.requires_grad and not is_lazy(p))
         return cls(model.parts, model.parameters_before, after, trainable)

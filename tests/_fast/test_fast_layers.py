@@ -54,7 +54,7 @@ def test_biases_and_what_needs_no_gradient(layer):
 
 
 @pytest.mark.parametrize("layer", LAYERS)
-def test_many_rows_in_front_of_a_network(layer):
+def test_many_rows_before_a_network(layer):
     for bias, freeze, factors in ((True, False, "both"), (False, True, "both"), (False, False, "input")):
         model, x = case(layer, torch.float64, 50, needs_gradient=False, bias=bias, freeze_base=freeze, factors=factors)
         for flips, arguments in ((False, {"samples": 0}), (False, {"noise": "shared", "samples": 2}), (True, {})):

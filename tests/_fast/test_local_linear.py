@@ -3,8 +3,8 @@
 import pytest
 import torch
 
-from slimbayes.layers._local import local_linear
-from slimbayes.layers._local import plain_local_linear as _plain
+from slimbayes.layers._local_reparameterization import local_linear
+from slimbayes.layers._local_reparameterization import plain_local_linear as _plain
 
 F64 = torch.float64
 #: None for log sigma itself, or the columns of log u and log v.
@@ -88,9 +88,9 @@ def test_second_derivatives(k):
 
     def penalty(function):
         y = with_noise(function, given)
-        (slope,) = torch.autograd.grad(y.sum(), given[0], create_graph=True)
+        (first,) = torch.autograd.grad(y.sum(), given[0], create_graph=True)
         wanted = [x for x in leaves(given) if x is not given[2]]
-        return torch.autograd.grad(slope.square().sum(), wanted)
+        return torch.autograd.grad(first.square().sum(), wanted)
 
     torch.testing.assert_close(penalty(local_linear), penalty(_plain))
 
@@ -111,6 +111,6 @@ def test_an_input_of_zeros_has_a_finite_gradient(k, bias_log):
 @each_k
 def test_functional_transforms_take_plain_operations(k):
     x, weight, *rest = arguments(k)
-    slope = torch.func.grad(lambda w: local_linear(x, w, *rest).square().sum())(weight)
+    first = torch.func.grad(lambda w: local_linear(x, w, *rest).square().sum())(weight)
     (expected,) = torch.autograd.grad(_plain(x, weight, *rest).square().sum(), weight)
-    torch.testing.assert_close(slope, expected)
+    torch.testing.assert_close(first, expected)

@@ -30,19 +30,19 @@ def gradients(function, *inputs):
 @pytest.mark.parametrize(("m", "n", "k"), [(300, 400, 1), (300, 400, 2), (1, 7, 2), (300, 40, 3), (50, 60, 5)])
 def test_tied_sums_in_float64(m, n, k, spread):
     log_u, log_v = (spread * torch.randn(size, k, dtype=torch.float64) - 2 for size in (m, n))
-    found, slopes = gradients(tied_sums, log_u, log_v)
-    expected, expected_slopes = gradients(plain_tied_sums, log_u, log_v)
+    found, own_gradients = gradients(tied_sums, log_u, log_v)
+    expected, expected_gradients = gradients(plain_tied_sums, log_u, log_v)
     torch.testing.assert_close(found, expected, rtol=1e-11, atol=1e-9)
-    torch.testing.assert_close(slopes, expected_slopes, rtol=1e-10, atol=1e-9)
+    torch.testing.assert_close(own_gradients, expected_gradients, rtol=1e-10, atol=1e-9)
 
 
 @pytest.mark.parametrize("spread", [0.1, 1.0, 3.0])
 @pytest.mark.parametrize("k", [1, 2, 3])
 def test_tied_sums_in_float32(k, spread):
     log_u, log_v = (spread * torch.randn(size, k) - 2 for size in (500, 700))
-    found, slopes = gradients(tied_sums, log_u, log_v)
-    expected, expected_slopes = gradients(plain_tied_sums, log_u.double(), log_v.double())
-    for ours, truth in zip((*found, *slopes), (*expected, *expected_slopes), strict=True):
+    found, own_gradients = gradients(tied_sums, log_u, log_v)
+    expected, expected_gradients = gradients(plain_tied_sums, log_u.double(), log_v.double())
+    for ours, truth in zip((*found, *own_gradients), (*expected, *expected_gradients), strict=True):
         torch.testing.assert_close(ours.double(), truth, rtol=1e-5, atol=1e-6 * truth.abs().max().item())
 
 
@@ -126,7 +126,7 @@ def test_second_derivatives(k):
     assert torch.autograd.gradgradcheck(lambda u, v: tied_sums(u, v)[0], (log_u[:3], log_v[:4]))
 
     def second(function):
-        (slope,) = torch.autograd.grad(function(log_u, log_v)[0], log_u, create_graph=True)
-        return torch.autograd.grad(slope.square().sum(), [log_u, log_v], allow_unused=True, materialize_grads=True)
+        (first,) = torch.autograd.grad(function(log_u, log_v)[0], log_u, create_graph=True)
+        return torch.autograd.grad(first.square().sum(), [log_u, log_v], allow_unused=True, materialize_grads=True)
 
     torch.testing.assert_close(second(tied_sums), second(plain_tied_sums))

@@ -123,7 +123,7 @@ def test_a_padding_row_is_left_out():
 
 
 @pytest.mark.parametrize(
-    ("options", "laws"),
+    ("options", "families"),
     [
         ({"family": "cauchy"}, "cauchy under cauchy"),
         ({"prior_family": "cauchy"}, "normal under cauchy"),
@@ -132,13 +132,13 @@ def test_a_padding_row_is_left_out():
         ({"family": "log_normal", "prior_family": "normal"}, "log_normal under normal"),
     ],
 )
-def test_other_laws_have_no_such_split(options, laws):
+def test_other_families_have_no_such_split(options, families):
     model = sb.rank1(nn.Linear(5, 3), **options)
-    with pytest.raises(ValueError, match=rf"`model`.*input_factor \({laws}\), output_factor \({laws}\)\."):
+    with pytest.raises(ValueError, match=rf"`model`.*input_factor \({families}\), output_factor \({families}\)\."):
         prior_share(model)
 
 
-def test_parts_with_other_laws_are_left_out():
+def test_parts_of_other_families_are_left_out():
     net = nn.Sequential(nn.Embedding(7, 4), nn.Linear(4, 3))
     model = sb.rank1(net, family="cauchy", embedding="mean_field", embedding_prior_std=1.0)
     shares = prior_share(model)

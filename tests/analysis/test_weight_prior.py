@@ -1,4 +1,4 @@
-"""Figure 1: the weight priors that priors of a factor induce, against SciPy's laws and Monte Carlo."""
+"""Figure 1: the weight priors that priors of a factor induce, against SciPy's distributions and Monte Carlo."""
 
 import math
 import sys
@@ -37,7 +37,7 @@ def horseshoe(w, scale):
         (Prior("normal", mean=0.0, std=1.0), lambda w, std: special.k0(np.abs(w) / std) / (math.pi * std)),
     ],
 )
-def test_well_known_laws(prior, density, weight_std):
+def test_well_known_distributions(prior, density, weight_std):
     weights = WEIGHTS[WEIGHTS.abs() < 5 * weight_std]  # exp(z) of the horseshoe overflows beyond
     expected = density(weights.numpy(), weight_std)
     np.testing.assert_allclose(induced_weight_density(weights, prior, weight_std).numpy(), expected, rtol=1e-9)

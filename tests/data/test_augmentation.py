@@ -20,7 +20,7 @@ def images(*shape):
 
 
 def crops(image, pad):
-    """Every crop of one padded image, by its place and whether it is flipped."""
+    """Every crop of one padded image, by its position and whether it is flipped."""
     _, height, width = image.shape
     padded = torch.zeros(image.shape[0], height + 2 * pad, width + 2 * pad, dtype=torch.uint8)
     padded[:, pad : pad + height, pad : pad + width] = image
@@ -38,11 +38,11 @@ def test_each_image_is_one_of_its_own_crops_and_all_are_as_likely(pad, flip):
     assert y.shape == x.shape
     assert y.dtype == torch.uint8
     assert y.is_contiguous()
-    which = {crop.numpy().tobytes(): place for place, crop in crops(x[0], pad) if flip or not place[2]}
+    which = {crop.numpy().tobytes(): position for position, crop in crops(x[0], pad) if flip or not position[2]}
     seen = Counter(which[one.numpy().tobytes()] for one in y)
     assert len(which) == (2 * pad + 1) ** 2 * (1 + flip)
     expected = len(y) / len(which)
-    chi_squared = sum((seen[place] - expected) ** 2 / expected for place in which.values())
+    chi_squared = sum((seen[position] - expected) ** 2 / expected for position in which.values())
     freedom = len(which) - 1
     assert abs(chi_squared - freedom) < 4 * (2 * freedom) ** 0.5
 
@@ -50,11 +50,11 @@ def test_each_image_is_one_of_its_own_crops_and_all_are_as_likely(pad, flip):
 def test_images_of_a_batch_are_changed_independently():
     x = images(64, 3, 8, 8)
     (y,) = PadCropFlip(1)((x,), seeded())
-    places = []
+    positions = []
     for one, changed in zip(x, y, strict=True):
-        (place,) = [place for place, crop in crops(one, 1) if torch.equal(crop, changed)]
-        places.append(place)
-    assert len(set(places)) > 10
+        (position,) = [position for position, crop in crops(one, 1) if torch.equal(crop, changed)]
+        positions.append(position)
+    assert len(set(positions)) > 10
 
 
 @pytest.mark.parametrize("augmentation", [PadCropFlip(2), ResizedCropFlip((5, 6))])
@@ -81,7 +81,7 @@ def test_a_resized_crop_is_what_interpolation_of_the_box_gives():
         (across, down), (cx, cy) = half[row].tolist(), centre[row].tolist()
         for i, j in ((0, 0), (3, 8), (6, 2)):
             column = 8 - j if flipped[row] else j
-            # the place in pixels, where pixel p has its centre at p + 1/2
+            # the position in pixels, where pixel p has its centre at p + 1/2
             u = 8 * (1 + cx + across * ((2 * column + 1) / 9 - 1)) - 0.5
             v = 8 * (1 + cy + down * ((2 * i + 1) / 7 - 1)) - 0.5
             u, v = min(max(u, 0), 15), min(max(v, 0), 15)

@@ -154,7 +154,7 @@ def test_a_column_survives_its_spec(column):
 
 
 @pytest.mark.parametrize(
-    ("categories", "name", "place"),
+    ("categories", "name", "position"),
     [
         (["3", "7"], "7.0", 1),
         (["3.0", "7.0"], "7", 1),
@@ -167,5 +167,5 @@ def test_a_column_survives_its_spec(column):
         (["3", "7"], "", 2),
     ],
 )
-def test_codes_that_pandas_made_floats_are_the_same(categories, name, place):
-    assert Category("code", categories).encode(np.array([name], dtype=object)).argmax() == place
+def test_codes_that_pandas_made_floats_are_the_same(categories, name, position):
+    assert Category("code", categories).encode(np.array([name], dtype=object)).argmax() == position

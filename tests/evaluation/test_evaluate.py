@@ -256,7 +256,7 @@ def test_one_draw_has_no_pairs(subject):
 
 @pytest.mark.parametrize("change", [{"each": True}, {"shifted_limit": 30}, {"temperature": 2.0}, {"pairs": True}])
 def test_settings_that_evaluations_of_before_did_not_have(run, tmp_path, change):
-    """What is stored without them is gone on with under their defaults, and under nothing else."""
+    """An evaluation that was stored without them continues under their defaults, and under nothing else."""
     folder = tmp_path / "run"
     shutil.copytree(run.folder, folder)
     few = Settings(corruptions="none", ood="none", resamples=0, limit=50)

@@ -289,7 +289,7 @@ def test_a_decoder_trains_the_row_of_the_padding_token(decoder_first, estimator)
 
 
 def test_moments_of_a_tied_table():
-    """Flipout's signs leave the law as it is."""
+    """Flipout's signs leave the distribution as it is."""
     model = sb.mean_field(Tied(False).double(), estimator="local", init_std=0.5)
     with torch.no_grad():
         drawn = model(torch.arange(TOKENS).expand(10, -1), samples=2000)[0]

@@ -41,8 +41,8 @@ def test_initial_scale_is_that_of_a_dropout_rate(rate, scale, rho):
 def test_initial_rho_of_a_normal_is_jittered():
     factor = build(channels=20_000)
     jitter = factor.rho - math.log(math.expm1(math.sqrt(1e-3 / (1 - 1e-3))))
-    law = scipy.stats.truncnorm(-2, 2, scale=0.1)
-    assert scipy.stats.kstest(jitter.detach().flatten()[:20_000], law.cdf).pvalue > 1e-5
+    distribution = scipy.stats.truncnorm(-2, 2, scale=0.1)
+    assert scipy.stats.kstest(jitter.detach().flatten()[:20_000], distribution.cdf).pvalue > 1e-5
 
 
 @pytest.mark.parametrize(
@@ -78,7 +78,7 @@ def test_normal_locations(options, mean):
 
 # ------------------------------------------------------------------ draws
 
-LAWS = {
+DISTRIBUTIONS = {
     "normal": scipy.stats.norm,
     "cauchy": scipy.stats.cauchy,
     "student_t": lambda loc, scale: scipy.stats.t(3, loc, scale),
@@ -88,8 +88,8 @@ LAWS = {
 
 @pytest.mark.parametrize("rank", [1, 2])
 @pytest.mark.parametrize("noise", ["example", "shared", "held"])
-@pytest.mark.parametrize("family", LAWS)
-def test_draws_follow_the_members_law(family, noise, rank):
+@pytest.mark.parametrize("family", DISTRIBUTIONS)
+def test_draws_follow_the_members_distribution(family, noise, rank):
     factor, each = spread_out(build(2, family=family, rank=rank, dtype=torch.float64)), 4000
     rows = MEMBERS * each
     factor.sampling.noise, factor.sampling.samples = "shared" if noise == "shared" else "example", each
@@ -101,8 +101,8 @@ def test_draws_follow_the_members_law(family, noise, rank):
         for element, loc, scale in zip(
             group.flatten(1).T, factor.loc[member].flatten(), scales[member].flatten(), strict=True
         ):
-            law = LAWS[family](loc.item(), scale.item())
-            assert scipy.stats.kstest(element, law.cdf).pvalue > 1e-5
+            distribution = DISTRIBUTIONS[family](loc.item(), scale.item())
+            assert scipy.stats.kstest(element, distribution.cdf).pvalue > 1e-5
 
 
 def test_location_of_a_log_normal_is_its_median():
@@ -121,7 +121,7 @@ def test_a_point_mass_is_held_for_each_sample():
     assert (factor.scale == 0).all()
 
 
-@pytest.mark.parametrize("family", [*LAWS, "delta"])
+@pytest.mark.parametrize("family", [*DISTRIBUTIONS, "delta"])
 def test_clip_bounds_draws_and_location(family):
     """Clamping is monotone, so the clamped location is the median of the clamped draws."""
     factor = build(64, family=family, clip=0.9, dropout_rate=0.5)
@@ -147,7 +147,7 @@ def test_generator_decides_the_draws():
 
 
 @pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16, torch.float32, torch.float64])
-@pytest.mark.parametrize("family", [*LAWS, "delta"])
+@pytest.mark.parametrize("family", [*DISTRIBUTIONS, "delta"])
 def test_draws_have_the_parameters_dtype(family, dtype):
     factor = build(family=family, dtype=dtype)
     assert {p.dtype for p in factor.parameters()} == {dtype}

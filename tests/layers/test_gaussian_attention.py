@@ -37,11 +37,11 @@ def inputs(layer, dtype=torch.float64):
     return tuple(x.transpose(0, 1) if layer.batch_first else x for x in (query, key, value))
 
 
-def effective(law, drawn, row, draws):
+def effective(posterior, drawn, row, draws):
     """Return mean + delta ∘ (r s^T) of one row, from what the pass has kept."""
-    delta = drawn[f"{law.name}/delta"][row // (ROWS // draws)]
-    r, s = drawn[f"{law.name}/r"][row], drawn[f"{law.name}/s"][row]
-    return law.mean + delta * r.unsqueeze(1) * s, r
+    delta = drawn[f"{posterior.name}/delta"][row // (ROWS // draws)]
+    r, s = drawn[f"{posterior.name}/r"][row], drawn[f"{posterior.name}/s"][row]
+    return posterior.mean + delta * r.unsqueeze(1) * s, r
 
 
 @pytest.mark.parametrize("k", [None, 2])
@@ -76,16 +76,16 @@ def test_flipout_answers_each_row_with_one_weight(kwargs, draws, k):
 @pytest.mark.parametrize("kwargs", BUILDS.values(), ids=BUILDS)
 def test_held_weights_equal_plain_attention_for_each_draw(kwargs):
     layer = GaussianMultiheadAttention(EMBED, HEADS, **kwargs, init_std=0.3).double()
-    laws = [*layer.posteriors.values(), layer.out_proj.weight_posterior]
-    laws += [] if layer.out_proj.bias is None else [layer.out_proj.bias_posterior]
-    held = {law.name: law.hold(1, 2, None) for law in laws}
+    posteriors = [*layer.posteriors.values(), layer.out_proj.weight_posterior]
+    posteriors += [] if layer.out_proj.bias is None else [layer.out_proj.bias_posterior]
+    held = {posterior.name: posterior.hold(1, 2, None) for posterior in posteriors}
     x = inputs(layer)
     with during(layer.sampling, samples=2, noise="shared", rows=ROWS, held=held, drawn={}):
         output, _ = layer(*x)
     plain = nn.MultiheadAttention(EMBED, HEADS, **kwargs).double()
     for draw in range(2):
         weights = {name: p.detach() for name, p in layer.named_parameters() if name in dict(plain.named_parameters())}
-        weights |= {name: held[law.name][draw] for name, law in layer.posteriors.items()}
+        weights |= {name: held[posterior.name][draw] for name, posterior in layer.posteriors.items()}
         weights["out_proj.weight"] = held[layer.out_proj.weight_posterior.name][draw]
         if layer.out_proj.bias is not None:
             weights["out_proj.bias"] = held[layer.out_proj.bias_posterior.name][draw]

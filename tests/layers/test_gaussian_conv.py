@@ -47,23 +47,23 @@ def build(kind, args, kwargs, dtype=F64, draws=DRAWS, **options):
 
 def kept(layer, part, what):
     """Return what a part drew, written as sigma * epsilon so that gradients reach sigma, or None."""
-    law = getattr(layer, part)
-    if law is None:
+    posterior = getattr(layer, part)
+    if posterior is None:
         return None
     value = layer.sampling.drawn[f"{part}/{what}"].detach()
-    noise = value - law.mean.detach() if what == "values" else value
-    perturbation = sigma_of(law, layer) * (noise / sigma_of(law, layer).detach())
-    return law.mean + perturbation if what == "values" else perturbation
+    noise = value - posterior.mean.detach() if what == "values" else value
+    perturbation = sigma_of(posterior, layer) * (noise / sigma_of(posterior, layer).detach())
+    return posterior.mean + perturbation if what == "values" else perturbation
 
 
-def sigma_of(law, layer):
+def sigma_of(posterior, layer):
     """Return sigma of the log parameters; of a k-tied weight, as the matrix of appendix D.3."""
-    spread = law.spread
+    spread = posterior.spread
     if hasattr(spread, "log_scale"):
         return spread.log_scale.exp()
     matrix = (spread.log_v.exp().unsqueeze(1) * spread.log_u.exp()).sum(-1)
     outputs_last = layer.output_dim == 1
-    shape = [n for axis, n in enumerate(law.mean.shape) if axis != layer.output_dim]
+    shape = [n for axis, n in enumerate(posterior.mean.shape) if axis != layer.output_dim]
     matrix = matrix.view(-1, *shape)
     return matrix.transpose(0, 1) if outputs_last else matrix
 

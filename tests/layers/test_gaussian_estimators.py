@@ -1,7 +1,7 @@
-"""Three estimators, one law: moments of the outputs against closed forms, and the noise of their gradients.
+"""Three estimators, one distribution: moments of the outputs against closed forms, and the noise of their gradients.
 
-For one row, y = (mean + sigma eps) x + b is normal with mean (mean) x + b and variance sigma^2 x^2 + sigma_b^2. Places
-a and b that meet the same weight have the covariance sum_i sigma_i^2 x_ai x_bi + sigma_b^2; others have none.
+For one row, y = (mean + sigma eps) x + b is normal with mean (mean) x + b and variance sigma^2 x^2 + sigma_b^2.
+Positions a and b that meet the same weight have the covariance sum_i sigma_i^2 x_ai x_bi + sigma_b^2; others have none.
 """
 
 import itertools
@@ -60,7 +60,7 @@ def drawn(layer, x):
 
 
 def assert_covariances(noise, same_weight, covariance):
-    """Compare E[noise_a noise_b] of all pairs of places, ``(draws, places, outputs)``, with the closed form."""
+    """Compare E[noise_a noise_b] of all pairs of positions, ``(draws, positions, outputs)``, with the closed form."""
     for a, b in itertools.combinations_with_replacement(range(noise.shape[1]), 2):
         expected = covariance(a, b) if same_weight(a, b) else 0.0
         assert_mean(noise[:, a] * noise[:, b], expected)
@@ -102,11 +102,11 @@ def test_positions_of_a_row_meet_one_weight(estimator, k):
     x = torch.randn(2, 3, INPUTS, dtype=F64)
     noise = drawn(layer, x) - nn.functional.linear(x, layer.weight, layer.bias).detach()
     weight, offset = variances(layer)
-    places = x.flatten(0, 1)
+    positions = x.flatten(0, 1)
     assert_covariances(
         noise.flatten(1, 2),
         lambda a, b: a // 3 == b // 3 or estimator == "reparameterization",
-        lambda a, b: (places[a] * places[b]) @ weight.T + offset,
+        lambda a, b: (positions[a] * positions[b]) @ weight.T + offset,
     )
 
 
@@ -260,7 +260,7 @@ def test_flipout_and_local_have_less_gradient_noise(network, k):
 @each_spread
 @pytest.mark.parametrize("dtype", [torch.float32, F64, torch.float16, torch.bfloat16])
 def test_a_row_of_zeros_has_finite_gradients(k, dtype):
-    """A dead ReLU layer gives one; the square root of its variance has no slope at zero."""
+    """A dead ReLU layer gives one; the square root of its variance has no derivative at zero."""
     layer = GaussianLinear(5, 3, bias=False, k=k, estimator="local", dtype=dtype)
     x = torch.zeros(2, 5, dtype=dtype, requires_grad=True)
     layer(x).sum().backward()

@@ -217,7 +217,7 @@ def test_location_and_held_kernels(kind, kwargs, estimator):
     layer.sampling.samples = 0
     expected = functional_call(plain, {name: getattr(layer, name) for name in names}, (x,))[0]
     torch.testing.assert_close(layer(x)[0], expected, rtol=1e-10, atol=1e-10)
-    layer.sampling.held = {f"posteriors.{name}": law.draw(3) for name, law in layer.posteriors.items()}
+    layer.sampling.held = {f"posteriors.{name}": posterior.draw(3) for name, posterior in layer.posteriors.items()}
     expected = [
         functional_call(plain, {name: layer.sampling.held[f"posteriors.{name}"][i] for name in names}, (rows,))[0]
         for i, rows in enumerate(x.chunk(3, axis))

@@ -55,8 +55,8 @@ def test_kl_of_ten_thousand_weights_is_their_sum(k, dtype, error):
     expected = closed_form(posterior.mean, sigma, 0.0, 0.3)
     assert posterior.kl().shape == ()
     assert posterior.kl().item() == pytest.approx(expected, rel=error)
-    laws = td.Normal(posterior.mean.to(F64), sigma), td.Normal(torch.zeros((), dtype=F64), 0.3)
-    assert posterior.kl().item() == pytest.approx(td.kl_divergence(*laws).sum().item(), rel=error)
+    both = td.Normal(posterior.mean.to(F64), sigma), td.Normal(torch.zeros((), dtype=F64), 0.3)
+    assert posterior.kl().item() == pytest.approx(td.kl_divergence(*both).sum().item(), rel=error)
 
 
 @KS
@@ -284,9 +284,9 @@ def test_one_tied_is_the_matrix_normal_with_diagonal_covariances():
     np.testing.assert_allclose(np.diag(variances), covariance, rtol=1e-12)
 
     draws = posterior.draw(50).detach().numpy()
-    law = stats.matrix_normal(posterior.mean.detach().numpy(), np.diag(rows), np.diag(columns))
+    matrix_normal = stats.matrix_normal(posterior.mean.detach().numpy(), np.diag(rows), np.diag(columns))
     ours = posterior.distribution.log_prob(torch.from_numpy(draws)).sum((1, 2)).detach().numpy()
-    np.testing.assert_allclose(ours, law.logpdf(draws), rtol=1e-10)
+    np.testing.assert_allclose(ours, matrix_normal.logpdf(draws), rtol=1e-10)
 
 
 def test_kl_of_one_tied_is_that_of_two_full_covariances():

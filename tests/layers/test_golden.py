@@ -121,8 +121,8 @@ def test_lstm(golden):
     ("family", "expected"), [("normal", "normal"), ("log_normal", "lognormal"), ("cauchy", "cauchy")]
 )
 def test_kl_of_the_families(golden, family, expected):
-    case, law = Case(golden, "kl"), get_family(family)
-    q, p = law.distribution(case["mq"], case["sq"]), law.distribution(case["mp"], case["sp"])
+    case, known = Case(golden, "kl"), get_family(family)
+    q, p = known.distribution(case["mq"], case["sq"]), known.distribution(case["mp"], case["sp"])
     torch.testing.assert_close(kl_divergence(q, p), case[expected], rtol=1e-10, atol=1e-10)
 
 
@@ -132,5 +132,5 @@ def test_kl_of_the_families(golden, family, expected):
 )
 def test_densities_of_the_families(golden, family, at, expected):
     case = Case(golden, "kl")
-    law = get_family(family).distribution(case["mp"], case["sp"])
-    torch.testing.assert_close(law.log_prob(case[at]), case[expected], rtol=1e-10, atol=1e-10)
+    distribution = get_family(family).distribution(case["mp"], case["sp"])
+    torch.testing.assert_close(distribution.log_prob(case[at]), case[expected], rtol=1e-10, atol=1e-10)

@@ -10,7 +10,7 @@ from scipy import stats
 from torch.utils._python_dispatch import TorchDispatchMode
 
 from slimbayes.layers import FullScale, TiedScale
-from slimbayes.layers._local import variance_maps
+from slimbayes.layers._local_reparameterization import variance_maps
 
 F64 = torch.float64
 
@@ -126,10 +126,10 @@ def test_tied_sigma_is_a_sum_of_products_over_flattened_kernels(shape, output_di
     values = scale.values()
     assert values.shape == shape
     rest = [size for axis, size in enumerate(shape) if axis != output_dim]
-    for place in np.ndindex(*shape):
-        flat = np.ravel_multi_index([i for axis, i in enumerate(place) if axis != output_dim], rest)
-        expected = sum(u[flat, a] * v[place[output_dim], a] for a in range(k))
-        assert values[place].item() == pytest.approx(expected.item(), rel=1e-12)
+    for position in np.ndindex(*shape):
+        flat = np.ravel_multi_index([i for axis, i in enumerate(position) if axis != output_dim], rest)
+        expected = sum(u[flat, a] * v[position[output_dim], a] for a in range(k))
+        assert values[position].item() == pytest.approx(expected.item(), rel=1e-12)
 
 
 SCALES = {

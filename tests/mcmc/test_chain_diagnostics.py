@@ -165,17 +165,17 @@ def test_too_few_samples_are_refused(shape):
 def test_summary():
     draws = {"input_factor": torch.randn(4, 50, 3, 5), "bias": torch.zeros(4, 50, 2), "noise": torch.randn(4, 50)}
     draws["input_factor"][..., 0, 0] = 1.0
-    account = chain_summary(draws)
-    assert (account.chains, account.samples) == (4, 50)
+    summary = chain_summary(draws)
+    assert (summary.chains, summary.samples) == (4, 50)
     ess = effective_sample_size(draws["input_factor"]).flatten()[1:]
-    factor = account.factors["input_factor"]
+    factor = summary.factors["input_factor"]
     assert (factor.elements, factor.undefined) == (15, 1)
     assert factor.min_ess == ess.min().item()
     assert factor.min_ess <= factor.median_ess <= ess.max().item()
     assert factor.max_r_hat == r_hat(draws["input_factor"]).flatten()[1:].max().item()
-    assert account.factors["noise"].elements == 1
-    assert math.isnan(account.factors["bias"].min_ess)
-    lines = str(account).splitlines()
+    assert summary.factors["noise"].elements == 1
+    assert math.isnan(summary.factors["bias"].min_ess)
+    lines = str(summary).splitlines()
     assert [line.split()[0] for line in lines] == ["factor", "input_factor", "bias", "noise", "4"]
 
 
@@ -190,12 +190,12 @@ def test_no_effective_size_where_it_would_not_depend_on_the_draws(samples):
     """ArviZ finds more effective draws than draws in chains that do not move at all."""
     stuck = torch.randn(4, 1).expand(4, samples)
     assert effective_sample_size(stuck).item() > 4 * samples or samples == 10
-    account = chain_summary({"factor": stuck})
-    assert math.isnan(account.factors["factor"].min_ess) == (samples < 10)
-    assert math.isnan(account.factors["factor"].median_ess) == (samples < 10)
-    assert account.factors["factor"].undefined == 0
-    assert account.factors["factor"].max_r_hat == math.inf
-    assert ("ESS needs 10" in str(account)) == (samples < 10)
+    summary = chain_summary({"factor": stuck})
+    assert math.isnan(summary.factors["factor"].min_ess) == (samples < 10)
+    assert math.isnan(summary.factors["factor"].median_ess) == (samples < 10)
+    assert summary.factors["factor"].undefined == 0
+    assert summary.factors["factor"].max_r_hat == math.inf
+    assert ("ESS needs 10" in str(summary)) == (samples < 10)
 
 
 def test_without_arviz_the_error_says_what_to_install(monkeypatch):

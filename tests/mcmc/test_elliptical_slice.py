@@ -92,5 +92,5 @@ def test_points_without_a_likelihood_are_never_visited(none):
     generator = torch.Generator().manual_seed(0)
     z = elliptical_slice(lambda z: 0.0 if z > 0 else none, torch.ones(1), samples=4000, generator=generator)
     assert (z > 0).all()
-    # The half-normal law; the chain's draws are worth a third of as many independent ones at least.
+    # The half-normal distribution; the chain's draws are worth a third of as many independent ones at least.
     assert abs(z.mean().item() - (2 / math.pi) ** 0.5) < 4.5 * ((1 - 2 / math.pi) / (4000 / 3)) ** 0.5

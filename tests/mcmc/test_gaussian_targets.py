@@ -89,7 +89,7 @@ def test_the_closed_form_of_the_discretised_law_solves_its_lyapunov_equation(alp
 @pytest.mark.parametrize("dimensions", [2, 5])
 @pytest.mark.parametrize("name", NAMES)
 def test_large_steps_have_the_exact_law_of_the_discretisation(name, dimensions):
-    # The largest eigenvalue times lr is near 1, so that this law is up to twice as wide as the target.
+    # The largest eigenvalue times lr is near 1, so that this distribution is up to twice as wide as the target.
     mean, hessian = gaussian_target(dimensions)
     sampler = samplers(chains(500, dimensions), lr=0.7, num_data=20)[name]
     draws = run(sampler, quadratic(mean, hessian), burn_in=100, kept=200, every=4)
@@ -114,8 +114,8 @@ def test_small_steps_have_the_law_of_the_target(name, temperature, num_data):
 
 
 @pytest.mark.parametrize("name", NAMES)
-def test_step_sizes_that_change_keep_the_law(name):
-    # Up and down fourfold every ten steps: a momentum whose law hung on the step size would be too hot or too cold.
+def test_step_sizes_that_change_keep_the_distribution(name):
+    # Up and down fourfold every ten steps: a momentum that depended on the step size would be too hot or too cold.
     sampler = samplers(chains(1000, 2), lr=0.04, num_data=20)[name]
     schedule = torch.optim.lr_scheduler.LambdaLR(sampler, lambda step: 0.25 if step // 10 % 2 else 1.0)
     sampler.register_step_post_hook(lambda *_: schedule.step())
@@ -125,7 +125,7 @@ def test_step_sizes_that_change_keep_the_law(name):
 
 @pytest.mark.parametrize("kind", [SGLD, SGHMC, PSGLD])
 def test_a_prior_alone_is_the_posterior(kind):
-    # Without data in the loss; PSGLD's preconditioner is then constant, 1 / eps, and its law exact.
+    # Without data in the loss; PSGLD's preconditioner is then constant, 1 / eps, and its distribution exact.
     scale = {"eps": 1.0} if kind is PSGLD else {}
     theta = chains(2000, 2)
     groups = [{"params": [theta], "prior_mean": 1.0, "prior_std": 0.1}]
@@ -157,7 +157,7 @@ def test_linear_regression_by_minibatches_has_the_conjugate_posterior(kind, lr):
     run(sampler, loss, burn_in=200, kept=1, every=1)
     sampler.param_groups[0]["lr"] = lr
     draws = run(sampler, loss, burn_in=300, kept=30, every=20)
-    # The law is wider by lr * Hessian / 2 for the steps, and by lr * N * C / (2 * friction) for the gradients' noise,
+    # The draws are wider by lr * Hessian / 2 for the steps, by lr * N * C / (2 * friction) for the gradients' noise,
     # whose covariance C is Hessian * (1 - B / N) / B; the Hessian of the mean loss has eigenvalues below 2.5.
     assert torch.linalg.eigvalsh(precision / num_data).max() < 2.5
     friction = 1.0 if kind is SGLD else 0.1

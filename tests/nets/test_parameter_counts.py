@@ -7,7 +7,7 @@ import pytest
 import torch
 
 import slimbayes as sb
-from slimbayes.nets import counts
+from reproductions import count_parameters as counts
 
 
 def count(module):

@@ -99,6 +99,7 @@ def _content(title, method, members, parameters, seed, data, samples):
         "seed": seed,
         "method": method,
         "members": members,
+        "point": False,
         "parameters": parameters,
         "data": data,
         "task": {

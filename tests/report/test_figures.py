@@ -249,12 +249,12 @@ def test_diversity_paths_normalise_and_keep_the_second_half(comparison):
 
 def test_a_method_looks_the_same_in_every_figure(comparison):
     """Figures without the first methods, which have one member, do not begin with the first colour."""
-    places = {title: place for place, title in enumerate(comparison.titles)}
+    positions = {title: place for place, title in enumerate(comparison.titles)}
     drawn = [draw(comparison) for draw in (diversity, diversity_paths, severity_curves, risk_coverage)]
     for drawing in drawn:
         (legend,) = drawing.figure.legends
         for text, line in zip(legend.get_texts(), legend.get_lines(), strict=True):
-            look = series(places[text.get_text()])
+            look = series(positions[text.get_text()])
             assert (line.get_color(), line.get_marker()) == (look.colour, look.marker)
     for ax in drawn[0].figure.axes:
         assert [line.get_color() for line in ax.lines[::SEEDS]] == [series(place).colour for place in range(2, 6)]

@@ -100,16 +100,16 @@ def test_other_pages_open_without_a_word(browser, make, tmp_path, monkeypatch):
         assert page.evaluate(OVERFLOW) == []
 
 
-def order(page, place):
+def order(page, position):
     return page.eval_on_selector_all(
-        "#table-scores tbody tr", f"rows => rows.map((row) => Number(row.cells[{place}].dataset.value))"
+        "#table-scores tbody tr", f"rows => rows.map((row) => Number(row.cells[{position}].dataset.value))"
     )
 
 
 def test_the_table_sorts_both_ways(page):
-    for place, best_first, key in ((1, False, "click"), (2, True, "Enter"), (3, False, "Space")):
-        head = page.locator("#table-scores thead th").nth(place)
-        values = order(page, place)
+    for position, best_first, key in ((1, False, "click"), (2, True, "Enter"), (3, False, "Space")):
+        head = page.locator("#table-scores thead th").nth(position)
+        values = order(page, position)
         assert head.get_attribute("aria-sort") is None
         for reverse in (best_first, not best_first):
             if key == "click":
@@ -117,7 +117,7 @@ def test_the_table_sorts_both_ways(page):
             else:
                 head.locator("button").focus()
                 page.keyboard.press(key)
-            assert order(page, place) == sorted(values, reverse=reverse)
+            assert order(page, position) == sorted(values, reverse=reverse)
             assert head.get_attribute("aria-sort") == ("descending" if reverse else "ascending")
             assert page.locator("#table-scores th[aria-sort]").count() == 1
     assert "Sorted by ECE" in page.locator(".said").inner_text()
@@ -153,9 +153,9 @@ def test_every_control_is_reached_by_tab(page):
     reached = set()
     for _ in range(wanted + 1):  # from wherever the focus is, once around the page and its frame
         page.keyboard.press("Tab")
-        place, outline, body = page.evaluate(FOCUSED)
+        position, outline, body = page.evaluate(FOCUSED)
         if not body:
-            reached.add(place)
+            reached.add(position)
             assert outline != "none"
     assert len(reached) == wanted
 
@@ -175,7 +175,7 @@ STUMBLES = """() => {
     level = Number(one.tagName[1]);
   }
   const ids = [...document.querySelectorAll("[id]")].map((one) => one.id);
-  for (const id of ids.filter((id, place) => ids.indexOf(id) !== place)) wrong.push(`twice: ${id}`);
+  for (const id of ids.filter((id, position) => ids.indexOf(id) !== position)) wrong.push(`twice: ${id}`);
   for (const name of ["aria-labelledby", "aria-describedby", "aria-controls", "for"])
     for (const one of document.querySelectorAll(`[${name}]`))
       for (const id of one.getAttribute(name).split(" "))

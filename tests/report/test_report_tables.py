@@ -26,8 +26,8 @@ def with_nll(values):
 
 
 def column(table, key):
-    place = [head.key for head in table.heads].index(key)
-    return [row[place] for row in table.rows]
+    position = [head.key for head in table.heads].index(key)
+    return [row[position] for row in table.rows]
 
 
 def test_mean_and_standard_error_by_hand():
@@ -179,7 +179,7 @@ def test_latex_of_any_name_is_balanced(title):
 
 def test_csv_of_any_name_comes_back():
     titles = ['a,"b"', "x\ny", "=1+1", " space ", "方法", "<b>&amp;"]
-    made = with_nll({title: [0.1 * place, 1 / 3] for place, title in enumerate(titles)})
+    made = with_nll({title: [0.1 * position, 1 / 3] for position, title in enumerate(titles)})
     rows = list(csv.DictReader(io.StringIO(as_csv(scores(made)), newline="")))
     assert [row["method"] for row in rows] == titles
     assert [float(row["nll"]) for row in rows] == [made.figure(title, "nll").mean for title in titles]

@@ -46,8 +46,8 @@ def test_missing_features_are_encoded_as_the_table_encodes_them():
     for feature, (column, part) in enumerate(zip(COLUMNS, values, strict=True)):
         nothing = np.full(ROWS, "" if column is PET else np.nan)
         plain, gone = (torch.from_numpy(column.encode(one)) for one in (part, nothing))
-        place = slice(sum(one.width for one in COLUMNS[:feature]), sum(one.width for one in COLUMNS[: feature + 1]))
-        is_plain, is_gone = ((x[:, place] == one).all(1) for one in (plain, gone))
+        columns = slice(sum(one.width for one in COLUMNS[:feature]), sum(one.width for one in COLUMNS[: feature + 1]))
+        is_plain, is_gone = ((x[:, columns] == one).all(1) for one in (plain, gone))
         assert (is_plain | is_gone).all()  # all of a feature's columns, or none
         missing[feature] = is_gone[(plain != gone).any(1)].float().mean().item()
     share, present = CONSTANTS["missing"][2], 0.8 * ROWS

@@ -16,7 +16,7 @@ from pathlib import Path
 import torch
 from training_runs import small, weights
 
-import slimbayes.pretrained
+import slimbayes._saving
 from slimbayes.data.registry import load_data
 from slimbayes.training import Run, fit
 from slimbayes.training.loop import Loop
@@ -155,7 +155,7 @@ def patch_to_kill(point: int) -> None:
         return call
 
     torch.save = watched(torch.save, 1)
-    slimbayes.pretrained.save_file = watched(slimbayes.pretrained.save_file, 1)
+    slimbayes._saving.save_file = watched(slimbayes._saving.save_file, 1)
     Path.write_text = watched(Path.write_text, 0)
     for name in ("replace", "rename", "mkdir"):
         setattr(os, name, watched(getattr(os, name)))

@@ -146,7 +146,7 @@ def test_after_a_failure_the_next_run_chooses_its_precision_anew(tmp_path):
 
 
 @pytest.mark.parametrize(
-    "function", ["torch.save", "slimbayes.pretrained.save_file", "os.fsync", "os.rename", "os.replace"]
+    "function", ["torch.save", "slimbayes._saving.save_file", "os.fsync", "os.rename", "os.replace"]
 )
 @pytest.mark.parametrize("error", [OSError(errno.ENOSPC, "No space left on device"), RuntimeError("writer failed")])
 def test_a_checkpoint_that_cannot_be_written_keeps_the_one_before(tmp_path, monkeypatch, function, error):

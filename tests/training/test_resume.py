@@ -155,7 +155,7 @@ def test_a_result_does_not_outlive_its_run(tmp_path, monkeypatch):
 @pytest.mark.parametrize(
     ("length", "message"),
     [
-        ({"epochs": 1}, "`epochs` or `steps` to be no less than before.*2 epochs and 6 steps behind it"),
+        ({"epochs": 1}, "`epochs` or `steps` to be no less than before.*has done 2 epochs and 6 steps"),
         ({"steps": 5}, "no less than before"),
         ({"epochs": 3}, "ended within an epoch"),
         ({"steps": 7}, "ended within an epoch"),

@@ -1,4 +1,4 @@
-"""When the plain operations are needed: somebody looks into them, or tensors are not what they seem."""
+"""When the plain operations are needed: they are being recorded, or a tensor is not a plain one in memory."""
 
 from collections.abc import Callable, Sequence
 from typing import Any

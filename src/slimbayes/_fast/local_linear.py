@@ -1,4 +1,4 @@
-"""Local reparameterisation of a dense layer as one operation: new memory costs as much here as the arithmetic."""
+"""Local reparameterisation of a dense layer as one operation: allocating memory costs as much as the arithmetic."""
 
 from typing import Any
 
@@ -7,13 +7,18 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from slimbayes._fast.guards import autograd_wanted, followed, gradients_by_autograd, has_memory
-from slimbayes.layers._local import bias_log_variance, log_features, plain_local_linear, standard_deviations
+from slimbayes.layers._local_reparameterization import (
+    bias_log_variance,
+    log_features,
+    plain_local_linear,
+    standard_deviations,
+)
 
 
 def local_linear(
     x: Tensor, weight: Tensor, bias: Tensor | None, noise: Tensor, bias_log: Tensor | None, *logs: Tensor
 ) -> Tensor | None:
-    """Return what ``layers.local.local_linear`` returns, or None; ``noise`` may be overwritten."""
+    """Return what ``layers._local_reparameterization.local_linear`` returns, or None; ``noise`` may be overwritten."""
     known = {x.dtype, weight.dtype, logs[0].dtype} in ({torch.float32}, {torch.float64})
     if not known or torch.is_autocast_enabled(x.device.type) or followed():
         return None

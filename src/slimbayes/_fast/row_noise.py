@@ -1,6 +1,7 @@
 """Noise for many rows from few random numbers: rows share a draw's magnitudes and have signs of their own.
 
-Random numbers for each row of a dense layer are as many as its activations, and each takes longer than a product.
+Noise for each row of a dense layer takes a random number for each activation, and drawing one takes longer than a
+multiplication.
 """
 
 import math

@@ -1,7 +1,7 @@
 """A dense layer between its two factors as one operation: less is kept, and less is called.
 
-Autograd keeps x ∘ s for the gradient of the weight. Here it is made again in the backward pass from x, which is there
-as the output of the layer before anyway. (A convolution takes a few percent longer so: its rows are long.)
+Autograd keeps x ∘ s for the gradient of the weight. Here it is computed again in the backward pass from x, which is
+kept anyway, as the output of the layer before. (Convolutions would take a few percent longer: their rows are long.)
 """
 
 from typing import Any

@@ -12,7 +12,7 @@ PRECISION = {torch.float32: 1e-8, torch.float64: 1e-11}
 
 
 def softplus_pair_sum(a_and_b: Tensor, m: int) -> tuple[Tensor, Tensor] | None:
-    r"""Return :math:`\sum_{ij} \log(1 + e^{a_i + b_j})` and its gradients, or None if all pairs would be no dearer.
+    r"""Return :math:`\sum_{ij} \log(1 + e^{a_i + b_j})` and its gradients, or None if a sum over pairs costs no more.
 
     Both a and b are interpolated at Chebyshev nodes, :math:`x_p` of an interval that holds all a and :math:`y_q` of
     one that holds all b, so that the softplus is taken at pairs of nodes only:

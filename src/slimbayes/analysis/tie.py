@@ -61,9 +61,9 @@ def tie(
         part.spread = _tied_scale(part, k, iterations, floor)
     tied.method = "k_tied"
     tied.options = {**tied.options, "k": k, "untied": untied}
-    for account in tied.parts:
-        if account.converted:
-            account.after = all_parameters(tied.net.get_submodule(account.name))
+    for layer in tied.parts:
+        if layer.converted:
+            layer.after = all_parameters(tied.net.get_submodule(layer.name))
     return tied
 
 

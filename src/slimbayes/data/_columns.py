@@ -114,20 +114,20 @@ class Category:
         return len(self.categories) + 1
 
     def values(self, column: Any, rows: NDArray[np.int64] | None = None) -> NDArray[Any]:
-        """Return the names in an Arrow array, empty where missing; all of them are good, in whatever row."""
+        """Return the names in an Arrow array, empty where missing; any name is valid."""
         return texts_of(column, self.name)
 
     def encode(self, values: NDArray[Any]) -> NDArray[np.float32]:
         """Return ``(rows, categories + 1)``, a single 1 in each row."""
         exact = {category: index for index, category in enumerate(self.categories)}
-        place, other = {_whole(category): index for category, index in exact.items()} | exact, len(exact)
+        position, other = {_whole(category): index for category, index in exact.items()} | exact, len(exact)
         found, rows = np.unique(values, return_inverse=True)
-        places = [place.get(name, place.get(_whole(name), other)) for name in found.tolist()]
-        return np.eye(other + 1, dtype=np.float32)[np.array(places, dtype=np.int64)[rows]]
+        positions = [position.get(name, position.get(_whole(name), other)) for name in found.tolist()]
+        return np.eye(other + 1, dtype=np.float32)[np.array(positions, dtype=np.int64)[rows]]
 
 
 def _whole(code: str) -> str:
-    """Return 7 for 7.0, as which pandas writes the whole numbers of a column that also has missing ones."""
+    """Return 7 for 7.0: pandas writes whole numbers so where a column also has missing ones."""
     return re.sub(r"^(-?\d+)\.0*$", r"\1", code)
 
 
@@ -196,12 +196,12 @@ def numbers_of(column: Any, kind: str, name: str, rows: NDArray[np.int64] | None
     try:
         values = np.asarray(_cast(column, kind), np.float64)
     except pyarrow().ArrowException as error:
-        place = ""
+        where = ""
         if _can_be(column[:0], kind):  # it is not its type
             first = bisect_left(range(len(column)), True, key=lambda row: not _can_be(column[: row + 1], kind))
-            place = f" in row {first if rows is None else rows[first]}, counted from 0"
+            where = f" in row {first if rows is None else rows[first]}, counted from 0"
         raise ValueError(
-            f"Column {name!r} cannot be read as a {kind}, as which it was trained{place}: {error}"
+            f"Column {name!r} cannot be read as a {kind}, as which it was trained{where}: {error}"
         ) from error
     wrong = np.flatnonzero(np.abs(values) > np.finfo(np.float32).max)
     if len(wrong):

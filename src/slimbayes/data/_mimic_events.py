@@ -83,7 +83,7 @@ class Events:
     Attributes:
         owners: Which admission of the cohort.
         hours: How long after it.
-        keys: What, as a place in ``names``.
+        keys: What, as an index into ``names``.
         values: The number that was measured, or NaN.
         names: Such as ``lab:50912``, ``chart:220048=AF (Atrial Fibrillation)`` or ``drug:aspirin``.
     """
@@ -100,8 +100,8 @@ def read_events(folder: Path, cohort: Cohort, hours: float, tables: Sequence[str
     numbers: dict[str, int] = {}
     parts = [part for table in tables for part in _table_events(folder, table, cohort, hours, numbers)]
     owners, times, keys, values = (
-        np.concatenate([np.empty(0, kind), *(part[place] for part in parts)], dtype=kind)
-        for place, kind in enumerate(_KINDS)
+        np.concatenate([np.empty(0, kind), *(part[column] for part in parts)], dtype=kind)
+        for column, kind in enumerate(_KINDS)
     )
     return Events(owners, times, keys, values, list(numbers))
 

@@ -194,7 +194,7 @@ def _open_parquet(path: Path) -> TableReader:
 
 
 def _open_csv(path: Path) -> TableReader:
-    """Open a file of text columns; Arrow's own guesses of types would hang on where its blocks end."""
+    """Open a file of text columns; Arrow's own guesses of types would depend on where its blocks end."""
     pa = pyarrow()
     lines = io.TextIOWrapper(io.BufferedReader(_Csv(path)), "utf-8", newline="\n")
     first = lines.readline()

@@ -14,7 +14,7 @@ __all__ = ["PadCropFlip", "ResizedCropFlip"]
 
 @dataclass(frozen=True)
 class PadCropFlip:
-    """Pads images with black, crops the old size at a random place, and flips half of them left to right.
+    """Pads images with black, crops the old size at a random position, and flips half of them left to right.
 
     Args:
         pad: Pixels on each side. 4 is the custom for CIFAR.
@@ -53,7 +53,7 @@ class PadCropFlip:
 
 @dataclass(frozen=True)
 class ResizedCropFlip:
-    """Crops a box of random area, shape and place, resizes it (bilinear), and flips half of the images left to right.
+    """Crops a box of random area, shape and position, resizes it (bilinear), and flips half of the images.
 
     Images should not be much larger than the result: nothing smooths them before they shrink.
 
@@ -88,7 +88,7 @@ class ResizedCropFlip:
         batch, channels, *_ = images.shape
         scale, shift = self.boxes(images.shape, generator)
         direction = 1.0 - 2 * _coins(batch, generator)
-        maps = torch.zeros(batch, 2, 3)  # from places in the result to places in the image, both on -1..1
+        maps = torch.zeros(batch, 2, 3)  # from positions in the result to positions in the image, both on -1..1
         maps[:, 0, 0], maps[:, 1, 1], maps[:, :, 2] = scale[:, 0] * direction, scale[:, 1], shift
         grid = F.affine_grid(_on(images, maps), [batch, channels, *self.size], align_corners=False)
         values = F.grid_sample(images.float(), grid, padding_mode="border", align_corners=False)

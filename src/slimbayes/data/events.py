@@ -172,7 +172,7 @@ class EventPreparation(Preparation):
         variables: Names of the variables; the first has number 1.
         values: How their values are scaled: the arguments of ``Scaling``, an entry for each of the first variables.
             Events of the others have no value.
-        context: How the columns of the context are scaled, alike.
+        context: How the columns of the context are scaled.
 
     Shape:
         - Raw and result: times, variables and values of shape ``(batch, events)``, context ``(batch, columns)``.

@@ -50,7 +50,7 @@ def load_image_folder(
             if they differ, which a warning states.
         channels: 3 for colour, 1 for grey.
         validation: How many images to choose on, or which part of them, if they have no folder; 0 for none.
-        test: How many to test on, alike.
+        test: How many to test on, in the same way.
         seed: Of the split.
         augment: Whether training batches are cropped, resized and flipped at random.
         least_area: Of those random crops, as a part of the image.
@@ -213,7 +213,7 @@ def _load(
     normalise: str,
     least_area: float | None,
 ) -> DataSet:
-    """Load the parts that have folders, and split the others off the training images."""
+    """Load the parts that have folders of their own, and split the others off from the training images."""
     preparation = named_preparation(normalise, shape, _NORMALISATIONS if shape[0] == 3 else {}, zoom)
     classes = class_folders(folders["train"])
     given = {part: labelled_files(folder, classes, shape, zoom) for part, folder in folders.items()}

@@ -106,8 +106,8 @@ def _variables(events: Events, train: Tensor, codes: int, tokens: int) -> tuple[
     """Return the most frequent measurements and the most frequent other events of the training admissions."""
     of_train = np.isin(events.owners, train.numpy())
     numbered = _most_frequent(events, of_train & ~np.isnan(events.values), codes)
-    places = [place for place, name in enumerate(events.names) if name in set(numbered)]
-    return numbered, _most_frequent(events, of_train & ~np.isin(events.keys, places), tokens)
+    numbers = [number for number, name in enumerate(events.names) if name in set(numbered)]
+    return numbered, _most_frequent(events, of_train & ~np.isin(events.keys, numbers), tokens)
 
 
 def _most_frequent(events: Events, chosen: NDArray[np.bool_], count: int) -> list[str]:

@@ -163,8 +163,8 @@ class PhysionetHourly(Preparation):
         """Return the features."""
         hours, context = raw
         observed = ~hours.isnan()
-        places = torch.arange(hours.shape[1], device=hours.device).view(1, -1, 1)
-        latest = torch.where(observed, places, 0).cummax(1).values
+        steps = torch.arange(hours.shape[1], device=hours.device).view(1, -1, 1)
+        latest = torch.where(observed, steps, 0).cummax(1).values
         carried = self.values(hours.gather(1, latest))
         repeated = self.context(context).unsqueeze(1).expand(-1, hours.shape[1], -1)
         return (torch.cat([carried, observed.to(carried.dtype), repeated], -1),)

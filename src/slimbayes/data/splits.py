@@ -37,7 +37,7 @@ def split_rows(
     Args:
         count: Number of rows.
         validation: How many rows to choose on: a count, or as a float a fraction of all rows. 0 for none.
-        test: How many rows to test on, alike.
+        test: How many rows to test on, in the same way.
         seed: Of the shuffling. None does not shuffle: the last rows are for the test, those before for validation.
         classes: ``(count,)``, each row's class number. If given, each part has each class in the same proportion,
             as nearly as whole rows allow; needs a seed.
@@ -96,10 +96,10 @@ def _count_of(argument: str, value: int | float, count: int) -> int:
 def _interleaved(classes: Tensor) -> Tensor:
     """Return an order in which any stretch of rows has the classes in their proportions.
 
-    The i-th of a class's n rows goes to place (i + 1/2) / n; so a class of one row is in the middle, and trains.
+    The i-th of a class's n rows goes to position (i + 1/2) / n; so a class of one row is in the middle, and trains.
     """
-    place = torch.empty(len(classes), dtype=torch.float64)
+    position = torch.empty(len(classes), dtype=torch.float64)
     for one in classes.unique():
         rows = (classes == one).nonzero().squeeze(1)
-        place[rows] = (torch.arange(len(rows), dtype=torch.float64) + 0.5) / len(rows)
-    return place.argsort(stable=True)
+        position[rows] = (torch.arange(len(rows), dtype=torch.float64) + 0.5) / len(rows)
+    return position.argsort(stable=True)

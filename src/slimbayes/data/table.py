@@ -104,7 +104,7 @@ class Table(Preparation):
 
 
 def _check_zones(table: TableFile, columns: Sequence[Column], zoned: dict[str, bool]) -> None:
-    """Raise if a block has dates with time zones and earlier ones, of which ``zoned`` tells, had none, or reverse."""
+    """Raise if a block's dates have time zones and those of the blocks before (``zoned``) had none, or the reverse."""
     for column in columns:
         now = has_zones(table.columns[column.name]) if column.kind == "date" else None
         if now is not None and zoned.setdefault(column.name, now) != now:

@@ -52,8 +52,8 @@ def rank_words(texts: Iterable[Sequence[str]]) -> list[str]:
 class Text(Preparation):
     """Numbers the words of a text, and keeps its end.
 
-    0 is padding (in front), 1 the start of a text, 2 a word of the training texts that is too rare, 4 their commonest
-    word and so on. A word that the training texts never have is skipped.
+    0 is padding (before the text), 1 the start of a text, 2 a word of the training texts that is too rare, 4 their
+    commonest word and so on. A word that the training texts never have is skipped.
 
     Args:
         words: The words of the training texts, the commonest first, with single spaces between.

@@ -30,7 +30,7 @@ class StateLayout:
         self.parameters = sum(p.numel() for p in parameters.values())
         self.size = self.parameters + sum(b.numel() for b in statistics.values())
         first = {id(tensor): name for name, tensor in self._tensors(net).items()}
-        #: Every place of each tied parameter or buffer. functional_call finds them by itself, but where a module has
+        #: Every name of each tied parameter or buffer. functional_call finds them by itself, but where a module has
         #: two names it does not put back what was there (torch 2.13).
         self.tied = {
             f"{path}.{name}" if path else name: first[id(tensor)]
@@ -65,7 +65,7 @@ class StateLayout:
         """Run a network with another state, whose tensors take the types of the network's own."""
         own = self._tensors(net)  # a network of several types has a vector of the widest
         state = {name: value.to(own[name].dtype) for name, value in state.items()}
-        tied = {place: state[name] for place, name in self.tied.items() if name in state}
+        tied = {other: state[name] for other, name in self.tied.items() if name in state}
         return functional_call(net, {**state, **tied}, args, kwargs, tie_weights=False)
 
     def load(self, net: nn.Module, vector: Tensor) -> None:

@@ -55,7 +55,7 @@ class TrajectoryPosterior(WeightPosterior):
         return min(self.collected, self.keep)
 
     def take(self, states: Tensor) -> None:
-        """Take in the members' states, unless training has gone astray: one such state would spoil the mean."""
+        """Take in the members' states, unless training has diverged: one such state would spoil the mean."""
         if not states[:, : self.weights].isfinite().all():
             raise ValueError(
                 f"Expected finite weights to collect, but those of snapshot {self.collected + 1} are not: training has "

@@ -131,7 +131,7 @@ class SubspacePosterior(RefreshedPosterior):
         return self._of_noise(Normal().noise((self.members, self.rank), self.basis, generator))
 
     def again(self, seeds: Tensor) -> Tensor:
-        """Return the parameters of seeds ``(members,)``, which are places where z has samples."""
+        """Return the parameters of seeds ``(members,)``, the positions of samples of z."""
         if self.sampled:
             return self.at(self.positions[torch.arange(self.members, device=seeds.device), seeds])
         return self._of_noise(seeded_noise(seeds, self.rank))
@@ -141,7 +141,7 @@ class SubspacePosterior(RefreshedPosterior):
         return self.at(self.gaussian_mean + deviation)
 
     def new_seeds(self, samples: int, seed: int) -> Tensor:
-        """Return seeds, or places of as many different samples of z as there are."""
+        """Return seeds; or positions of samples of z, as many different ones as there are."""
         if not self.sampled:
             return super().new_seeds(samples, seed)
         order = torch.randperm(self.positions.shape[1], generator=Generator().manual_seed(seed))

@@ -134,7 +134,7 @@ class Neighbourhood:
         return [NearExample(*one) for one in zip(rows, nearest.values.tolist(), strict=True)]
 
     def lonelier_than(self, features: Tensor) -> float | None:
-        """Return the share of examples that are nearer to their nearest other example than this input is to its."""
+        """Return the share of training examples that have a nearer neighbour than this input has."""
         if len(self.features) < 2:
             return None
         scaled = self._deviations / self._scale  # around 0 and in double precision, so that little is rounded away

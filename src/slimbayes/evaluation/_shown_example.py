@@ -85,7 +85,7 @@ def picture(raw: tuple[Tensor, ...], preparation: Preparation | None = None, lon
 
 
 def png(pixels: NDArray[np.uint8]) -> bytes:
-    r"""Return a PNG file (RFC 2083), of each line its difference from the one above if that is smaller.
+    r"""Return a PNG file (RFC 2083); a line is stored as its difference from the one above where that is smaller.
 
     Shape:
         - ``pixels``: ``(height, width, channels)``, 1 or 3 channels.

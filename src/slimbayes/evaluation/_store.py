@@ -57,7 +57,7 @@ class Store:
                 "Make it anew with --fresh, or ask for the same."
             )
         content["settings"]["ood"] = list(dict.fromkeys([*content["settings"]["ood"], *self.settings["ood"]]))
-        return {**content, "title": self.subject.title}
+        return {**content, "title": self.subject.title, "point": self.subject.is_point}
 
     def _changed_data(self, content: dict[str, Any]) -> list[str]:
         now, before = self.subject.fingerprint, content.get("fingerprint")
@@ -82,6 +82,7 @@ class Store:
             "seed": subject.seed,
             "method": subject.model.method,
             "members": subject.model.members,
+            "point": subject.is_point,
             "parameters": subject.stored_numbers,
             "data": subject.data.name,
             "task": {key: task[key] for key in kept},

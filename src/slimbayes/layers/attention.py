@@ -42,12 +42,12 @@ class Rank1MultiheadAttention(Attention):
         self.factors = nn.ModuleDict()
         for projection in "qkv":
             weight = self.projection_weight(projection)
-            place: dict[str, Any] = {"device": weight.device, "dtype": weight.dtype}
+            like: dict[str, Any] = {"device": weight.device, "dtype": weight.dtype}
             if options.has("input"):
                 summed = options.factors == "input"
-                self.factors[f"{projection}_input"] = options.factor(weight.shape[1], summed, **place)
+                self.factors[f"{projection}_input"] = options.factor(weight.shape[1], summed, **like)
             if options.has("output"):
-                self.factors[f"{projection}_output"] = options.factor(weight.shape[0], True, **place)
+                self.factors[f"{projection}_output"] = options.factor(weight.shape[0], True, **like)
         if options.member_bias and self.in_proj_bias is not None:
             self.in_proj_bias = member_bias(self.in_proj_bias, options.members, memo)  # type: ignore[assignment]
         out_proj = Rank1Linear.adopt(self.out_proj, options, memo)

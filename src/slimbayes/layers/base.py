@@ -3,6 +3,7 @@
 import os
 from abc import abstractmethod
 from collections.abc import Callable
+from importlib.util import find_spec
 from typing import Any, Self
 
 import torch
@@ -37,10 +38,11 @@ def fused(operation: str, *args: Any) -> Any:
 def _find_fast() -> Any:
     if os.environ.get("SLIMBAYES_NO_FAST", "0") not in ("", "0"):
         return None
-    try:
-        from slimbayes import _fast as found
-    except ImportError:  # the folder may be deleted
+    spec = find_spec("slimbayes._fast")
+    if spec is None or spec.origin is None:  # the folder may be deleted, or hold nothing but a compiled library
         return None
+    from slimbayes import _fast as found
+
     return found
 
 

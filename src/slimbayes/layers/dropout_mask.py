@@ -55,7 +55,7 @@ class ElementMask(Stochastic, nn.Module):
 
     Args:
         rate: Probability of a zero.
-        channels: Length of what it says to be its location, ones.
+        channels: Length of its location, which is all ones.
         device: Where to draw.
         dtype: Type of the location.
 
@@ -96,7 +96,7 @@ class ElementMask(Stochastic, nn.Module):
         return x * keep.to(x.dtype) * (1 / (1 - self.rate))
 
     def _following(self, seeds: Tensor) -> Tensor:
-        """Return the seeds of this call: in a pass's first those that are held, then ones that follow from the last."""
+        """Return the seeds of this call: those held in a pass's first call, hashes of the last ones in a later one."""
         drawn = self.sampling.drawn
         if drawn is None:
             return seeds

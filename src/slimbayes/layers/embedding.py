@@ -168,10 +168,10 @@ class GaussianEmbedding(BayesianLayer, nn.Embedding):
 
 
 def _first_occurrence(tokens: Tensor) -> Tensor:
-    """Return, for each place of ``(rows, length)`` tokens, the first place in its row with the same token."""
+    """Return, for each position of ``(rows, length)`` tokens, the first position in its row with the same token."""
     ordered, order = tokens.sort(dim=1, stable=True)
-    places = torch.arange(tokens.shape[1], device=tokens.device).expand_as(tokens)
+    positions = torch.arange(tokens.shape[1], device=tokens.device).expand_as(tokens)
     starts = torch.ones_like(ordered, dtype=torch.bool)
     starts[:, 1:] = ordered[:, 1:] != ordered[:, :-1]
-    run_start = torch.where(starts, places, 0).cummax(1).values
+    run_start = torch.where(starts, positions, 0).cummax(1).values
     return torch.empty_like(order).scatter_(1, order, order.gather(1, run_start))

@@ -33,7 +33,7 @@ class Gaussian(BayesianLayer, nn.Module):
     Where the weight meets a row more than once (convolutions, recurrences, dense layers over positions, tied weights),
     noise on outputs would be independent where it must not be, so ``"local"`` means Flipout there. Every estimator is
     exact: each row is answered by one weight drawn from the posterior; Flipout's weights of different rows are
-    uncorrelated, local ones independent but for magnitudes that a few of many rows share (``_fast.row_noise``).
+    uncorrelated, local ones independent.
 
     To support a layer class of your own, subclass this and your class, implement ``sizes``, ``apply_weight`` and
     ``apply_weights``, and register ``YourClass.adopt`` with ``sb.register_converter(..., method="mean_field")``.

@@ -6,7 +6,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from slimbayes.families import Normal
-from slimbayes.layers._local import local_linear
+from slimbayes.layers._local_reparameterization import local_linear
 from slimbayes.layers.base import fused
 from slimbayes.layers.gaussian_layer import Gaussian
 from slimbayes.layers.rank1 import Drawn, Rank1

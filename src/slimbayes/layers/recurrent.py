@@ -57,13 +57,13 @@ class _Rank1Recurrent(Recurrence):
         memo = {} if memo is None else memo
         for kernel, suffix in self.kernels():
             weight = getattr(self, f"weight_{kernel}_{suffix}")
-            place: dict[str, Any] = {"device": weight.device, "dtype": weight.dtype}
+            like: dict[str, Any] = {"device": weight.device, "dtype": weight.dtype}
             outputs, inputs = weight.shape
             if options.has("input"):
                 summed = options.factors == "input"
-                self.factors[f"{kernel}_{suffix}_input"] = options.factor(inputs, summed, **place)
+                self.factors[f"{kernel}_{suffix}_input"] = options.factor(inputs, summed, **like)
             if options.has("output"):
-                self.factors[f"{kernel}_{suffix}_output"] = options.factor(outputs, True, **place)
+                self.factors[f"{kernel}_{suffix}_output"] = options.factor(outputs, True, **like)
             if self.bias and options.member_bias:
                 bias = f"bias_{kernel}_{suffix}"
                 if isinstance(given := getattr(self, bias), nn.Parameter):  # a buffer is no weight of the network's

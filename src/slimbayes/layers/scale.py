@@ -199,7 +199,7 @@ def _below(log: Tensor, bound: float | None) -> Tensor:
 
 
 class _Below(torch.autograd.Function):
-    """min(x, bound) whose gradient, beyond the bound, lets only steps back inside through.
+    """min(x, bound); beyond the bound only gradients that lead back inside are passed on.
 
     The gradient of a plain clamp is zero there, and a parameter that has crossed the bound would never return.
     """

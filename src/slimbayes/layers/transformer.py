@@ -53,7 +53,7 @@ def undo_patches(net: nn.Module, patches: list[Patch]) -> None:
 
 @contextmanager
 def without_fused_paths() -> Iterator[None]:
-    """Keep plain transformers on the path that answers for padded positions too, and that ``vmap`` can follow.
+    """Switch off torch's fused path, which leaves padded positions out and which ``vmap`` cannot follow.
 
     The switch is one for all threads: one at a time.
     """

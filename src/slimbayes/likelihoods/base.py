@@ -39,7 +39,7 @@ def mixture(log_likelihoods: Tensor) -> Tensor:
 
 
 class Likelihood(nn.Module, ABC):
-    """The distribution of a target given one draw's output. Parameters and buffers of it are the model's.
+    """The distribution of a target given one draw's output. Its parameters and buffers become the model's.
 
     A likelihood of your own is a subclass with ``log_prob``. The other methods are there to be added where they
     make sense; without them, the figures of a prediction that need them are errors:

@@ -61,7 +61,7 @@ class Cox(Likelihood):
         return event.to(log_hazard.dtype) * (log_hazard - at_risk[:, last])
 
     def moments(self, outputs: Tensor) -> tuple[Tensor, Tensor]:
-        """Return the log of the relative hazard, and 0: what spreads it is the model alone."""
+        """Return the log of the relative hazard, and 0: all of its spread comes from the model."""
         return outputs, torch.zeros_like(outputs)
 
     def quantile(self, outputs: Tensor, q: float) -> Tensor:

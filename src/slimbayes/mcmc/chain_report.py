@@ -1,4 +1,4 @@
-"""Whether a model's chains mix: the account of the samples that it kept."""
+"""Whether a model's chains mix: a summary of the samples that it kept."""
 
 from typing import Any
 
@@ -70,7 +70,7 @@ def chain_report(model: Any, *args: Any, **kwargs: Any) -> ChainSummary:
     if args or kwargs:
         with evaluating(chains), torch.no_grad():
             outputs = list(batching.tensors(chains(*args, draw=chains.kept_draw(), **kwargs)))
-        for place, output in enumerate(outputs):
-            name = "output" if len(outputs) == 1 else f"output {place}"
+        for position, output in enumerate(outputs):
+            name = "output" if len(outputs) == 1 else f"output {position}"
             samples[name] = output.unflatten(0, (chains.members, -1))
     return chain_summary(samples)

@@ -26,7 +26,7 @@ def effective_sample_size(draws: Any, rank_normalised: bool = True) -> Tensor:
 
     where K is the first k with :math:`\hat P_k \le 0`: Geyer's initial monotone sequence (Vehtari et al. 2021,
     section 3.2; Gelman et al., BDA3, Eqs. 11.5 to 11.8). At most :math:`S \log_{10} S` is returned, as Stan does;
-    of fewer than 10 samples always, as ArviZ does: so few have no lag that could be read.
+    and so it is for fewer than 10 samples, as in ArviZ: from so few no lag can be estimated.
 
     Args:
         draws: ``(chains, samples, *shape)``, at least 4 samples.

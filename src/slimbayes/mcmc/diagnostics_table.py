@@ -37,7 +37,7 @@ class FactorMixing(NamedTuple):
 
 @dataclass(frozen=True)
 class ChainSummary:
-    """The account of chains; ``print`` it.
+    """How well chains mix, factor by factor; ``print`` it.
 
     Attributes:
         chains: Number of chains.

@@ -55,7 +55,7 @@ def _call(net: nn.Module, inputs: Any) -> Any:
 
 
 def _check_targets(reading: Likelihood, answer: Tensor, targets: Tensor) -> None:
-    """Raise unless the targets are those of a batch's answers, each in its place."""
+    """Raise unless the targets are those of a batch's answers, each at its position."""
     if isinstance(reading, Categorical):
         if reading.class_dim not in (None, -1, answer.dim()):
             raise ValueError(

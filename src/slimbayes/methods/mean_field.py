@@ -132,8 +132,8 @@ def gaussian_model(
     settings = GaussianSettings(options)
     untied = None if untied is None else checked_selector("untied", untied, net)
     left_untied: list[str] = []
-    places = Counter(id(module) for _, module in net.named_modules(remove_duplicate=False))
-    in_several = {name for name, module in net.named_modules() if places[id(module)] > 1}
+    uses = Counter(id(module) for _, module in net.named_modules(remove_duplicate=False))
+    in_several = {name for name, module in net.named_modules() if uses[id(module)] > 1}
 
     def settings_for(name: str, module: nn.Module) -> GaussianSettings:
         own = options

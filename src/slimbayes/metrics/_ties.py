@@ -1,4 +1,4 @@
-"""Examples of equal rank."""
+"""Means over examples of equal rank."""
 
 import torch
 from torch import Tensor

@@ -177,6 +177,6 @@ def _edges(bins: int, device: torch.device) -> Tensor:
 def _bin_sums(confidence: Tensor, right: Tensor, bins: int) -> Tensor:
     # In single precision, which most confidences come from: 0.7 in it is less than 0.7 in double.
     inner = _edges(bins, confidence.device)[1:-1].float()
-    place = torch.bucketize(confidence.float().contiguous(), inner, right=True)
+    position = torch.bucketize(confidence.float().contiguous(), inner, right=True)
     sums = torch.zeros(3, bins, dtype=torch.float64, device=confidence.device)
-    return sums.index_add(1, place, torch.stack([torch.ones_like(confidence), confidence, right]))
+    return sums.index_add(1, position, torch.stack([torch.ones_like(confidence), confidence, right]))

@@ -59,7 +59,7 @@ def _spread(mean: Tensor, std: Tensor) -> Tensor:
 
 
 def _bare_spread(draws: Tensor) -> Tensor:
-    """Return the same of bare draws: sorted, each difference of neighbours lies between known numbers of pairs."""
+    """Return the same for draws without noise: of sorted values, a known number of pairs spans each gap."""
     below = torch.arange(1, len(draws), dtype=draws.dtype, device=draws.device)
     pairs = (below * (len(draws) - below)).view(-1, *[1] * (draws.dim() - 1))
     return (draws.sort(0).values.diff(dim=0) * pairs).sum(0) / len(draws) ** 2

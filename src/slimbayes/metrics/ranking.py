@@ -66,6 +66,6 @@ def cumulative_counts(scores: Tensor, targets: Tensor) -> tuple[Tensor, Tensor]:
         raise ValueError(f"Expected argument `targets` to hold 0 and 1, but got {targets[wrong][0].item():g}.")
     values, group = scores.unique(return_inverse=True)
     counts = torch.zeros(2, len(values) + 1, dtype=torch.float64, device=scores.device)
-    place = len(values) - group
-    hits, alarms = counts.index_add(1, place, torch.stack([targets, 1 - targets])).cumsum(1)
+    position = len(values) - group
+    hits, alarms = counts.index_add(1, position, torch.stack([targets, 1 - targets])).cumsum(1)
     return hits, alarms

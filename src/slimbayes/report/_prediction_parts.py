@@ -287,4 +287,4 @@ def _advice(model_share: float) -> str:
         return "Most of it is what the model does not know: more training examples like this one would help."
     if model_share > 0.2:
         return "A good part is what the model does not know: more training examples like this one may help."
-    return "By its own account, the model would gain little from more training examples like this one."
+    return "More training examples like this one would help the model little, as far as it can tell."

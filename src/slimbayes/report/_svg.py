@@ -1,4 +1,4 @@
-"""Drawings as text of a page, in its colours and its font, and as files."""
+"""Drawings as SVG: inside a page, in its colours and font, and as files."""
 
 import io
 import os

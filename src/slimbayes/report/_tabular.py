@@ -104,7 +104,7 @@ def number_cell(
 
 
 def shown(value: float, decimals: int | None) -> str:
-    """Return a number with so many decimals; in powers of ten without a number of them."""
+    """Return a number with that many decimals; None writes it with a power of ten."""
     text = f"{value:.2e}" if decimals is None else f"{value:.{decimals}f}"
     return text.replace("-", "−", 1) if text.startswith("-") else text
 

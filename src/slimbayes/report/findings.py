@@ -243,10 +243,6 @@ class _Shown:
 # ---------------------------------------------------------------------- reasons for caution
 
 
-#: Methods whose draws of a member are all the same.
-FIXED = ("deterministic", "batch_ensemble", "deep_ensemble", "sgmcmc")
-
-
 def cautions(comparison: Comparison) -> list[str]:
     """Return reasons for caution: evaluations that are incomplete, or that differ in what they were evaluated on."""
     said = [_incomplete(comparison), _limited(comparison), *_unshared(comparison), _repeated(comparison)]
@@ -269,11 +265,11 @@ def _limited(comparison: Comparison) -> str | None:
 
 
 def _unshared(comparison: Comparison) -> list[str | None]:
-    """Return in what the runs differ though their numbers are compared."""
+    """Return the settings in which runs differ although their scores are compared."""
     runs = comparison.evaluations
     return [
         _differ(
-            [one for one in runs if one.content["method"] not in FIXED],
+            [one for one in runs if not one.content.get("point")],
             lambda one: one.draws,
             "number of draws, all members together",
         ),

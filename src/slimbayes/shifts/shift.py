@@ -84,10 +84,10 @@ def check_severity(argument: str, severity: int) -> None:
 
 
 def stretch(count: int | Tensor, share: float, draws: Draws) -> tuple[Tensor, Tensor]:
-    """Return where a stretch of round(share * count) places begins, uniformly, and where it ends (exclusive): ``(n,)``.
+    """Return where a stretch of round(share * count) positions begins, uniformly, and ends (exclusive): ``(n,)``.
 
     Args:
-        count: Number of places, the same for all examples, or ``(n,)``.
+        count: Number of positions, the same for all examples, or ``(n,)``.
         share: Of them.
         draws: For the examples.
     """

@@ -1,4 +1,4 @@
-"""Shifts of texts: tokens as ``Text`` makes them, with padding in front."""
+"""Shifts of texts: tokens as ``Text`` makes them, with padding before the words."""
 
 from dataclasses import dataclass
 
@@ -61,12 +61,12 @@ def _dropped(inputs: Inputs, share: float, draws: Draws) -> Inputs:
 
 def _with_gap(inputs: Inputs, share: float, draws: Draws) -> Inputs:
     (tokens,) = inputs
-    place = is_word(tokens).cumsum(1) - 1
-    start, end = stretch(place[:, -1] + 1, share, draws)
-    return _without(tokens, (place >= start.unsqueeze(1)) & (place < end.unsqueeze(1)))
+    position = is_word(tokens).cumsum(1) - 1
+    start, end = stretch(position[:, -1] + 1, share, draws)
+    return _without(tokens, (position >= start.unsqueeze(1)) & (position < end.unsqueeze(1)))
 
 
 def _without(tokens: Tensor, lost: Tensor) -> Inputs:
-    """Return the other words in their order, with more padding in front."""
+    """Return the other words in their order, with more padding before them."""
     kept = torch.where(lost & is_word(tokens), 0, tokens)
     return (kept.gather(1, (kept > 0).long().argsort(dim=1, stable=True)),)

@@ -10,7 +10,7 @@ from typing import Any
 from slimbayes._files import replacing, write_json
 from slimbayes._text_table import aligned, as_markdown
 from slimbayes.training._cells import Cell
-from slimbayes.training._local import LOG
+from slimbayes.training._local_processes import LOG
 from slimbayes.training.run import Run
 
 PARTS = ("validation", "test")

@@ -10,7 +10,7 @@ from typing import Any
 import torch
 
 from slimbayes.training._cell_process import train_cell
-from slimbayes.training._local import LOG, Outcomes
+from slimbayes.training._local_processes import LOG, Outcomes
 
 #: Times that a cell is given to another worker when its worker dies.
 RETRIES = 3

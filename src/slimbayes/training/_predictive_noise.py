@@ -22,10 +22,10 @@ BLOCK = 2048
 def set_predictive_noise(model: BayesianModel, data: DataSet, seed: int) -> None:
     r"""Set a Gaussian's learned noise to the one with the largest log-likelihood of the model's predictions.
 
-    In training, the noise is the scale of single draws' residuals, as the objective asks for. These residuals hold the
-    spread of the draws, which the mixture that predicts adds again; and on examples that were fitted they are too
-    small. So a model predicts with ``Gaussian.mixture_variance`` of ``default_samples`` draws of each member, on the
-    validation examples; on the training examples if there are fewer than 20 of the former.
+    In training, the noise is the scale of single draws' residuals, as the objective asks for. These residuals include
+    the spread of the draws, which the predictive mixture would add a second time; and on examples that were fitted
+    they are too small. So a model predicts with ``Gaussian.mixture_variance`` of ``default_samples`` draws of each
+    member, on the validation examples; on the training examples if there are fewer than 20 of the former.
 
     A model without learned Gaussian noise is left alone.
 

@@ -1,6 +1,7 @@
 """Batches of an epoch: the same for any number of worker processes that fetch them."""
 
 from collections.abc import Iterator
+from dataclasses import dataclass
 from typing import NamedTuple
 
 import torch
@@ -11,7 +12,7 @@ from slimbayes._seeds import Purpose, mix
 from slimbayes.data.dataset import Augmentation, Batch, ExampleSource
 from slimbayes.data.preparation import Preparation
 
-__all__ = ["Batches", "Part", "blocks"]
+__all__ = ["Batches", "Part", "ReplayedEpoch", "blocks"]
 
 
 class Part(NamedTuple):
@@ -113,6 +114,22 @@ class Batches:
         if self._loader._iterator is not None:
             self._loader._iterator._shutdown_workers()  # type: ignore[attr-defined]
             self._loader._iterator = None
+
+
+@dataclass(frozen=True)
+class ReplayedEpoch:
+    """Inputs and targets of one epoch, the same each time that it is iterated over.
+
+    Attributes:
+        batches: The training examples, all of them.
+        epoch: Decides order and augmentation.
+    """
+
+    batches: Batches
+    epoch: int
+
+    def __iter__(self) -> Iterator[Batch]:
+        return ((part.inputs, part.targets) for part in self.batches.epoch(self.epoch))
 
 
 def _as_it_is(part: Part) -> Part:

@@ -173,10 +173,10 @@ def random_state() -> dict[str, Any]:
         True
     """
     version, words, gauss = random.getstate()
-    name, keys, place, has_gauss, cached = np.random.get_state()  # noqa: NPY002
+    name, keys, position, has_gauss, cached = np.random.get_state()  # noqa: NPY002
     state: dict[str, Any] = {
         "python": [version, list(words), gauss],
-        "numpy": [str(name), torch.from_numpy(np.asarray(keys).astype(np.int64)), place, has_gauss, cached],
+        "numpy": [str(name), torch.from_numpy(np.asarray(keys).astype(np.int64)), position, has_gauss, cached],
         "torch": torch.get_rng_state(),
     }
     if torch.cuda.is_available():
@@ -188,8 +188,8 @@ def restore_random_state(state: dict[str, Any]) -> None:
     """Set the global generators."""
     version, words, gauss = state["python"]
     random.setstate((version, tuple(words), gauss))
-    name, keys, place, has_gauss, cached = state["numpy"]
-    np.random.set_state((name, _words(keys), place, has_gauss, cached))  # noqa: NPY002
+    name, keys, position, has_gauss, cached = state["numpy"]
+    np.random.set_state((name, _words(keys), position, has_gauss, cached))  # noqa: NPY002
     torch.set_rng_state(state["torch"])
     if "cuda" in state and torch.cuda.is_available():
         torch.cuda.set_rng_state(state["cuda"])

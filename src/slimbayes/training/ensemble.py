@@ -12,7 +12,7 @@ from slimbayes.methods.deep_ensemble import MEMBERS
 from slimbayes.methods.registry import get_method, method_names
 from slimbayes.training._assembly import assemble
 from slimbayes.training._cells import Cell
-from slimbayes.training._local import Outcomes, run_locally
+from slimbayes.training._local_processes import Outcomes, run_locally
 from slimbayes.training._on_ray import import_ray, run_on_ray
 from slimbayes.training.config import Method, TrainConfig
 from slimbayes.training.engine import default_folder, fit
@@ -35,7 +35,7 @@ class Member(Cell):
     """A run that becomes a member.
 
     Attributes:
-        index: Its place in the ensemble.
+        index: Its position in the ensemble.
     """
 
     index: int

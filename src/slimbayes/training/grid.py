@@ -11,7 +11,7 @@ from slimbayes._checks import check_choice, check_count
 from slimbayes.training._cells import Cell, cells_of
 from slimbayes.training._grid_file import is_grid, read_grid
 from slimbayes.training._grid_table import GridTable
-from slimbayes.training._local import Outcomes, run_locally
+from slimbayes.training._local_processes import Outcomes, run_locally
 from slimbayes.training._on_ray import import_ray, run_on_ray
 from slimbayes.training.run import Run
 

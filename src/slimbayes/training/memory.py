@@ -135,20 +135,20 @@ def _of_system(path: Path = Path("/proc/meminfo")) -> int | None:
 
 
 def _of_groups(root: Path = Path("/sys/fs/cgroup"), own: Path = Path("/proc/self/cgroup")) -> int | None:
-    """Return the least that this process's control groups, of either version, leave; cached files can be given up."""
+    """Return the memory that this process's control groups (either version) leave; the file cache counts as free."""
     try:
         lines = own.read_text().splitlines()
     except OSError:
         return None
     found: list[int] = []
     for line in lines:
-        _, controllers, place = line.split(":", 2)
+        _, controllers, group = line.split(":", 2)
         if controllers not in ("", "memory") and "memory" not in controllers.split(","):
             continue
         base = root / "memory" if controllers else root
         names = ("memory.limit_in_bytes", "memory.usage_in_bytes") if controllers else ("memory.max", "memory.current")
         # In a container the path may be the host's, and the group itself is the root.
-        inner = base / place.lstrip("/")
+        inner = base / group.lstrip("/")
         for folder in dict.fromkeys([inner, *inner.parents, base]):
             if folder == base or base in folder.parents:
                 found += _left(folder, *names)

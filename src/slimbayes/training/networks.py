@@ -72,7 +72,7 @@ NETWORKS: dict[str, tuple[Callable[..., nn.Module], Callable[..., Any]]] = {
     "series": (_series, nets.SeriesClassifier),
     "records": (_records, nets.RecordClassifier),
 }
-#: Options that make a network wide; `share` narrows all of them alike.
+#: Options that make a network wide; `share` narrows all of them by the same factor.
 WIDTHS = {
     "mlp": ["hidden"],
     "lenet": ["width"],

@@ -18,15 +18,15 @@ from slimbayes._seeds import Purpose, mix, seed_everything
 from slimbayes.data.fingerprint import fingerprint
 from slimbayes.data.registry import load_data
 from slimbayes.likelihoods import Gaussian
+from slimbayes.methods.registry import method_of
 from slimbayes.model import BayesianModel
 from slimbayes.pretrained import load
 from slimbayes.summary import count_parameters
 from slimbayes.training._collecting import Collector, check_enough
-from slimbayes.training._finishing import Again, complete
 from slimbayes.training._predictive_noise import predicting_noise
 from slimbayes.training._progress import Progress
 from slimbayes.training._watching import Watcher
-from slimbayes.training.batches import Batches
+from slimbayes.training.batches import Batches, ReplayedEpoch
 from slimbayes.training.checkpoints import random_state, restore_random_state
 from slimbayes.training.config import TrainConfig
 from slimbayes.training.evaluation import evaluate
@@ -151,12 +151,12 @@ class Trainer:
 
     def _check_length(self, state: dict[str, Any]) -> None:
         config, done = self.config, state["elbo"]["steps"]
-        behind = f"the run in {self.run.folder} has {self.first} epochs and {done} steps behind it"
+        so_far = f"the run in {self.run.folder} has done {self.first} epochs and {done} steps"
         if self.first > self.epochs or (config.steps or done) < done:
-            raise ValueError(f"Expected `epochs` or `steps` to be no less than before, but {behind}. Give more.")
+            raise ValueError(f"Expected `epochs` or `steps` to be no less than before, but {so_far}. Give more.")
         if done < self.steps and not state["whole"]:
             raise ValueError(
-                f"Cannot continue with more `epochs` or `steps`: {behind}, and ended within an epoch. Give another "
+                f"Cannot continue with more `epochs` or `steps`: {so_far}, and ended within an epoch. Give another "
                 "folder."
             )
 
@@ -248,7 +248,7 @@ class Trainer:
             self.progress.watched(epoch + 1, step, before, seen)
 
     def _watched(self) -> float:
-        """Return the seconds that looking took in this epoch, and count anew."""
+        """Return the seconds that the watcher took in this epoch, and start counting again."""
         if self.watcher is None:
             return 0.0
         seconds, self.watcher.seconds = self.watcher.seconds, 0.0
@@ -262,10 +262,14 @@ class Trainer:
 
     def _finish_epoch(self, epoch: int, means: dict[str, Any]) -> None:
         config = self.config
-        if epoch == self.epochs:
+        method = method_of(self.bare)
+        if epoch == self.epochs and method is not None and method.finish is not None:
             # Every process does the same on all examples.
-            examples = Again(self._batches(0, 1), self.epochs)
-            complete(self.loop.elbo, examples, config.collect, mix(config.seed, Purpose.LAW), self.quiet)
+            examples = ReplayedEpoch(self._batches(0, 1), self.epochs)
+            seed, collect = mix(config.seed, Purpose.FINISH), config.collect
+            method.finish(
+                self.loop.elbo, examples, draws=collect.draws, inference=collect.inference, seed=seed, quiet=self.quiet
+            )
         self._share_buffers(self.bare)
         with predicting_noise(self.bare, self.data, config.seed) as rho:
             self._score_and_store(epoch, means, rho)

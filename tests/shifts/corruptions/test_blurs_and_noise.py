@@ -112,8 +112,8 @@ def test_glass_blur_visits_in_order():
     expected = images.copy()
     for image, offsets in zip(expected, draws, strict=True):
         for visits in offsets:
-            places = ((row, column) for row in range(7, 2, -1) for column in range(7, 2, -1))
-            for (row, column), (right, down) in zip(places, visits, strict=True):
+            positions = ((row, column) for row in range(7, 2, -1) for column in range(7, 2, -1))
+            for (row, column), (right, down) in zip(positions, visits, strict=True):
                 image[row, column] = image[row + down, column + right]
     np.testing.assert_array_equal(GLASS_BLUR.apply(images, constants, np.stack(draws)), expected)
     assert (expected != images).any()

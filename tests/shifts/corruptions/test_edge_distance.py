@@ -40,5 +40,5 @@ def test_weak_edges_count_only_if_they_lead_to_a_strong_one():
 def test_turning_by_90_degrees_turns_the_edges():
     image = np.zeros((1, 16, 16), np.uint8)
     image[0, 4:, 6:] = 200
-    edges, turned = (canny_edges(one, 50, 150)[0] for one in (image, np.swapaxes(image, 1, 2)))
-    np.testing.assert_array_equal(edges.T, turned)
+    edges, transposed = (canny_edges(one, 50, 150)[0] for one in (image, np.swapaxes(image, 1, 2)))
+    np.testing.assert_array_equal(edges.T, transposed)

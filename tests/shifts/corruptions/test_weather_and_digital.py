@@ -127,12 +127,12 @@ def test_frost_is_resized_linearly_and_large_enough(reduction, side, factor):
 
 
 def test_frost_draws_each_photograph_and_place():
-    """Counts of 2000 draws within 4.5 binomial standard errors; places reach both ends but the last."""
+    """Counts of 2000 draws within 4.5 binomial standard errors; positions reach both ends but the last."""
     random, image = np.random.default_rng(0), np.zeros((32, 32, 3), np.uint8)
-    places = np.array([FROST.draw(random, image, FROST.constants[32][0])[0] for _ in range(2000)])
-    counts = np.bincount(places[:, 0], minlength=5)
+    positions = np.array([FROST.draw(random, image, FROST.constants[32][0])[0] for _ in range(2000)])
+    counts = np.bincount(positions[:, 0], minlength=5)
     assert np.abs(counts - 400).max() < 4.5 * (2000 * 0.2 * 0.8) ** 0.5
-    rows = places[np.isin(places[:, 0], (1, 2)), 1]
+    rows = positions[np.isin(positions[:, 0], (1, 2)), 1]
     assert (rows.min(), rows.max()) == (0, 315 // 5 - 32 - 1)
 
 

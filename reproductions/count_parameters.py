@@ -1,4 +1,4 @@
-"""What posteriors add to the papers' networks: ``python -m slimbayes.nets.counts OUT.json``."""
+"""What posteriors add to the papers' networks: ``python -m reproductions.count_parameters OUT.json``."""
 
 import sys
 from collections.abc import Callable
