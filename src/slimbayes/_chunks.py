@@ -13,7 +13,6 @@ from torch import Generator, Tensor, nn
 
 from slimbayes import batching
 from slimbayes._checks import check_count
-from slimbayes.layers.base import every_module
 from slimbayes.prediction import Prediction, PredictionSummary, check_joinable
 from slimbayes.sampling import BLOCK, Blocks, Part, check_sampling
 
@@ -289,7 +288,7 @@ def evaluating(model: nn.Module) -> Iterator[None]:
     Where several threads do so, the last one puts them back.
     """
     with _counting:
-        trained = [module for module in every_module(model) if module.training or module in _evaluating]
+        trained = [module for module in model.modules() if module.training or module in _evaluating]
         if any(module.training for module in trained):
             model.eval()
         for module in trained:

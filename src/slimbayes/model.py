@@ -25,7 +25,7 @@ from slimbayes.conversion import Conversion, copy_of, replace
 from slimbayes.ensembles._refreshed_posterior import RefreshedPosterior
 from slimbayes.ensembles._statistics import refresh_statistics
 from slimbayes.ensembles.networks import Networks
-from slimbayes.layers.base import BayesianLayer, Collects, Stochastic, every_module, share_passes
+from slimbayes.layers.base import BayesianLayer, Collects, Stochastic, share_passes
 from slimbayes.layers.rank1 import Factor
 from slimbayes.layers.transformer import close_fast_paths, undo_patches
 from slimbayes.likelihoods import Likelihood, get_likelihood
@@ -265,7 +265,7 @@ class BayesianModel(nn.Module):
 
     def stochastic(self) -> Iterator[Any]:
         """Yield the random parts: factors, weights, tables."""
-        return (module for module in every_module(self.net) if isinstance(module, Stochastic))
+        return (module for module in self.net.modules() if isinstance(module, Stochastic))
 
     def draw(self, samples: int = 1, generator: Generator | None = None) -> dict[str, Tensor]:
         """Draw every random part once per member and sample, for ``model(x, draw=...)`` and ``member``.
@@ -316,7 +316,7 @@ class BayesianModel(nn.Module):
             check_choice("member_kl", member_kl, ("sum", "mean"))  # says what is wrong
         factors: dict[Any, list[Factor]] = {}
         terms: list[Tensor] = []
-        for module in every_module(self.net):
+        for module in self.net.modules():
             if type(module) is Factor:
                 factors.setdefault(module.kl_key(), []).append(module)
             elif isinstance(module, Stochastic):

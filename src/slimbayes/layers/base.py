@@ -12,7 +12,7 @@ from torch.nn.utils import parametrize, remove_spectral_norm, remove_weight_norm
 
 from slimbayes.sampling import Blocks, Draw, Passes, Sampling
 
-__all__ = ["BayesianLayer", "Collects", "Pick", "Stochastic", "along_rows", "every_module", "fused"]
+__all__ = ["BayesianLayer", "Collects", "Pick", "Stochastic", "along_rows", "fused"]
 
 #: Gives the value of a stochastic part for the draw that is being folded.
 Pick = Callable[["Stochastic"], Tensor]
@@ -303,28 +303,6 @@ def member_bias(bias: nn.Parameter | None, members: int, memo: dict[int, nn.Para
         memo[id(bias)] = nn.Parameter(repeated, requires_grad=bias.requires_grad)
         memo[-id(bias)] = bias  # keeps the old object alive, so that its id is not used again
     return memo[id(bias)]
-
-
-def every_module(root: nn.Module) -> list[nn.Module]:
-    """Return what ``root.modules()`` yields, in less time: enough to be felt in every step.
-
-    Example:
-        >>> shared = nn.Linear(2, 2)
-        >>> len(every_module(nn.Sequential(shared, nn.ReLU(), shared)))
-        3
-    """
-    found: list[nn.Module] = []
-    seen: set[nn.Module] = set()
-
-    def visit(module: nn.Module) -> None:
-        seen.add(module)
-        found.append(module)
-        for child in module._modules.values():
-            if child is not None and child not in seen:
-                visit(child)
-
-    visit(root)
-    return found
 
 
 def share_passes(module: Any, passes: Passes) -> None:
