@@ -41,6 +41,8 @@ class Item(Section):
     claim: str
     studies: list[str] = Field(default_factory=list)
     """Whose runs it needs."""
+    published: list[str] = Field(default_factory=list)
+    """Studies that have the paper's own configuration, which no machine here can run."""
     show: list[dict[str, Any]] = Field(min_length=1)
     """Each with `kind` and that kind's own keys."""
     verdict: Annotated[Literal["yes", "no", "unclear", "not run"], BeforeValidator(_as_word)] = "not run"

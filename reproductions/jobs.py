@@ -47,9 +47,11 @@ class Job:
     @classmethod
     def of(cls, name: str, study: Study, scale: str) -> list["Job"]:
         """Return all runs of a study at a scale."""
-        look, minutes = study.look_at(scale), study.scale(scale).minutes
-        members = study.members_of(scale)
-        return [cls(name, scale, cell, look, minutes, tuple(members.get(cell.name, ()))) for cell in study.cells(scale)]
+        look, members = study.look_at(scale), study.members_of(scale)
+        return [
+            cls(name, scale, cell, look, study.minutes(cell, scale), tuple(members.get(cell.name, ())))
+            for cell in study.cells(scale)
+        ]
 
     def prepare(self, runs: Path, results: Path) -> Path:
         """Write down what ``run_job`` needs; return the run's folder.

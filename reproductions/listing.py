@@ -67,20 +67,28 @@ def runs_text(folder: Path, scale: str = "small") -> str:
     """
     sources = Sources(folder)
     table = [["study", "scale", "runs", "stored", "hours", "hours to go", "next"]]
+    total = [0, 0, 0.0, 0.0]
     for name, study in sources.studies.items():
         near = study.nearest(scale)
         if near not in study.scales or study.scale(near).hardware != "one CPU core":
             continue
         done = {run["cell"] for run in sources.runs_at(name, near)}
         cells = sorted(study.cells(near), key=lambda cell: cell.seed)
-        missing = [cell.name for cell in cells if cell.name not in done]
-        each = study.scale(near).minutes / 60
-        hours = [f"{each * len(cells):.1f}", f"{each * len(missing):.1f}"]
-        table.append([name, near, str(len(cells)), str(len(cells) - len(missing)), *hours, (missing or ["–"])[0]])
+        missing = [cell for cell in cells if cell.name not in done]
+        hours = [sum(study.minutes(cell, near) for cell in some) / 60 for some in (cells, missing)]
+        counts = [len(cells), len(cells) - len(missing), *hours]
+        table.append([name, near, *_counts(counts), missing[0].name if missing else "–"])
+        total = [one + other for one, other in zip(total, counts, strict=True)]
+    table.append(["all", "", *_counts(total), ""])
     heading = (
         "Runs of each study, in hours of one core; `python -m reproductions STUDY` makes those that are not stored:"
     )
     return f"{heading}\n{aligned(table)}"
+
+
+def _counts(counts: Sequence[float]) -> list[str]:
+    """Return counts of runs and hours as words."""
+    return [f"{one:.1f}" if isinstance(one, float) else str(one) for one in counts]
 
 
 def _data(item: Item, sources: Sources) -> list[str]:

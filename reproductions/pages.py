@@ -72,6 +72,8 @@ def item_page(name: str, item: Item, sources: Sources) -> Page:
         figures |= shown.figures
     if item.notes.strip():
         sections += ["## Notes", item.notes.strip()]
+    if item.published:
+        sections += ["## As published", _published(item, sources)]
     if item.studies:
         sections += ["## How it was run", *_how(facts), _run_again(name, item, sources)]
     return Page("\n\n".join(sections) + "\n", figures)
@@ -138,6 +140,15 @@ def _how(facts: Sequence[Facts]) -> list[str]:
     commits = list(dict.fromkeys(commit for one in facts for commit in one.commits))
     made = f"On {'; '.join(machines)}. Commit{'s' * (len(commits) > 1)} {', '.join(commits)}."
     return [as_markdown(rows), made]
+
+
+def _published(item: Item, sources: Sources) -> str:
+    """Return how to run the paper's own configuration."""
+    known = [(name, sources.studies[name]) for name in item.published if name in sources.studies]
+    hours = [f"about {one.hours('paper'):,.0f} hours on {one.scale('paper').hardware}" for _, one in known]
+    commands = [f"python -m reproductions {name} --scale paper" for name, _ in known]
+    what = f"The paper's own configuration has not been run: {'; '.join(hours)}, all its runs one after another."
+    return "\n".join([what, "", "```", *commands, "```"])
 
 
 def _run_again(name: str, item: Item, sources: Sources) -> str:

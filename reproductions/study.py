@@ -57,6 +57,8 @@ class Scale(Section):
 
     minutes: float = Field(gt=0)
     """Of one run: decides which goes first, and adds up to the hours that `--list` shows."""
+    minutes_of: dict[str, float] = Field(default_factory=dict)
+    """Titles of methods that take another time."""
     hardware: str = "one CPU core"
     """What it takes them on."""
     change: dict[str, Any] = Field(default_factory=dict)
@@ -97,6 +99,11 @@ class Study(Section):
         """Return one of the scales, or raise."""
         check_choice("scale", name, self.scales)
         return next(scale for known, scale in self.scales.items() if known == name)
+
+    def minutes(self, cell: Cell, scale: str) -> float:
+        """Return how long a run of a scale is thought to take, on one core."""
+        known = self.scale(scale)
+        return known.minutes_of.get(cell.method, known.minutes)
 
     def nearest(self, scale: str) -> str:
         """Return a scale that the study has: where `small` is missing, the paper's own is small enough.
@@ -182,7 +189,7 @@ class Study(Section):
 
     def hours(self, scale: str) -> float:
         """Return how long all runs of a scale take, one after another."""
-        return len(self.cells(scale)) * self.scale(scale).minutes / 60
+        return sum(self.minutes(cell, scale) for cell in self.cells(scale)) / 60
 
 
 def _ensemble(title: str, members: list[Cell]) -> Cell:
@@ -196,10 +203,8 @@ def _overlap(key: str, other: str) -> bool:
 
 
 def read_study(path: Path) -> Study:
-    """Return the study in a file; `base` may name another file, as seen from this one."""
-    content = read_yaml(path)
-    if isinstance(content.get("base"), str):
-        content["base"] = read_yaml(path.parent / content["base"])
+    """Return the study in a file; `base` may name another file, as seen from this one, and `like` another study."""
+    content = _like_another(path)
     # Epochs are scored by one draw of each member unless a study says otherwise, whatever the default of training is.
     if isinstance(base := content.get("base"), dict):
         base["evaluation"] = {"samples": 1, **base.get("evaluation", {})}
@@ -207,6 +212,18 @@ def read_study(path: Path) -> Study:
         return parse_config(content, Study)
     except ValueError as error:
         raise ValueError(f"{path}: {error}") from None
+
+
+def _like_another(path: Path) -> dict[str, Any]:
+    """Return a file's keys; with `like: NAME`, those that it lacks are NAME's, and `base` has changes of NAME's."""
+    content = read_yaml(path)
+    if isinstance(content.get("base"), str):
+        content["base"] = read_yaml(path.parent / content["base"])
+    if "like" not in content:
+        return content
+    other = _like_another(path.parent / f"{content.pop('like')}.yaml")
+    words = [f"{key}={json.dumps(value)}" for key, value in content.get("base", {}).items()]
+    return {**other, **content, "base": with_overrides(other["base"], words)}
 
 
 def read_studies(folder: Path) -> dict[str, Study]:

@@ -3,7 +3,7 @@
 from collections.abc import Mapping
 from typing import Any
 
-from reproductions.show.against_k import AgainstK
+from reproductions.show.against_option import AgainstOption
 from reproductions.show.at_steps import AtSteps
 from reproductions.show.base import Kind as Kind
 from reproductions.show.base import Shown as Shown
@@ -34,7 +34,7 @@ KINDS: dict[str, type[Kind]] = {
     "low_rank_table": LowRankTable,
     "at_steps": AtSteps,
     "curves": Curves,
-    "against_k": AgainstK,
+    "against_option": AgainstOption,
     "spectra": Spectra,
     "heat_maps": HeatMaps,
     "scales": Scales,

@@ -26,6 +26,8 @@ class MetricsPlot(Kind):
     """Which methods; by default all."""
     x: str = "severity"
     """`severity`, with clean examples at 0; or another score, with a point for each run."""
+    checkpoints: bool = False
+    """A point for each epoch that was validated, instead of each run; of studies whose `look.evaluate` has `epochs`."""
     y: list[str] = Field(min_length=1)
     """Scores: against severity nll, accuracy and ece."""
     statistic: Literal["mean", "median"] = "mean"
@@ -65,7 +67,7 @@ class MetricsPlot(Kind):
     def _by_run(self, ax: Any, runs: Runs, name: str, position: int) -> None:
         points = [
             (_scale(self.x) * across.value, _scale(name) * up.value)
-            for run in runs
+            for run in (checkpoints(runs) if self.checkpoints else runs)
             for across, up in [(_score(run, self.x), _score(run, name))]
             if across is not None and up is not None and across.value is not None and up.value is not None
         ]
@@ -73,6 +75,8 @@ class MetricsPlot(Kind):
             ax.plot(*zip(*points, strict=True), **{**series(position).line, "linestyle": ""})
 
     def _note(self) -> str:
+        if self.checkpoints:
+            return "A point for each epoch that was validated, on the validation examples."
         if self.x != "severity":
             return "A point for each run."
         return (
@@ -94,6 +98,24 @@ def severities(runs: Runs, name: str, statistic: str) -> dict[int, Estimate]:
         path = ("evaluation", "by_severity", level, name, statistic)
         found[int(level)] = estimate(look_up(run, path) for run in runs)
     return {level: one for level, one in found.items() if one is not None}
+
+
+def checkpoints(runs: Runs) -> list[dict[str, Any]]:
+    """Return the validation scores of each epoch as if they were those of a run.
+
+    Example:
+        >>> epoch = {"validation": {"nll": 0.3, "disagreement": 0.1, "member_accuracy": 0.8}}
+        >>> (found,) = checkpoints([{"evaluation": {"epochs": [epoch, {"validation": None}]}}])
+        >>> round(found["evaluation"]["normalised_disagreement"], 3)
+        0.5
+    """
+    found = []
+    for one in (epoch["validation"] for run in runs for epoch in run["evaluation"].get("epochs", [])):
+        if one is not None:
+            error = 1 - one.get("member_accuracy", 1.0)
+            apart = {"normalised_disagreement": one["disagreement"] / error} if error else {}
+            found.append({"evaluation": {**one, **apart}})
+    return found
 
 
 def _score(run: Mapping[str, Any], name: str) -> Score | None:

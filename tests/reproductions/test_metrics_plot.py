@@ -5,7 +5,7 @@ import statistics
 import pytest
 from stored_examples import write_run, write_study
 
-from reproductions.show.metrics_plot import MetricsPlot, severities
+from reproductions.show.metrics_plot import MetricsPlot, checkpoints, severities
 from reproductions.stored import Sources
 
 
@@ -72,3 +72,13 @@ def test_each_method_is_drawn_once_and_the_same_runs_give_the_same_bytes(sources
         assert one == (labels, pytest.approx([88, 70, 40]))
     assert "figures/stem.svg" in shown.text
     assert part.render(sources, "stem") == shown
+
+
+def test_checkpoints_are_points_of_their_own():
+    """Of epochs that were validated; a member's error of nothing has no normalised disagreement."""
+    scores = {"accuracy": 0.9, "disagreement": 0.1, "member_accuracy": 0.75}
+    epochs = [{"validation": None}, {"validation": scores}, {"validation": {**scores, "member_accuracy": 1.0}}]
+    found = [one["evaluation"] for one in checkpoints([{"evaluation": {"epochs": epochs}}, {"evaluation": {}}])]
+    assert [one["accuracy"] for one in found] == [0.9, 0.9]
+    assert found[0]["normalised_disagreement"] == pytest.approx(0.4)
+    assert "normalised_disagreement" not in found[1]

@@ -29,6 +29,16 @@ def test_a_page_says_how_it_was_run(tmp_path):
         assert words in text
 
 
+def test_a_page_names_the_published_configuration_that_is_not_run_here(tmp_path):
+    write_reproductions(tmp_path)
+    write_study(tmp_path, "large", scales={"paper": {"minutes": 90, "hardware": "8 cores"}})
+    text = page_of(tmp_path, published=["large"])
+    assert "has not been run: about 9 hours on 8 cores" in text  # two methods, three seeds
+    assert "## As published" in text
+    assert "```\npython -m reproductions large --scale paper\n```" in text
+    assert "Not run yet" not in text
+
+
 def test_a_page_without_runs_says_so_and_has_the_command(tmp_path):
     show = [{"kind": "table", "study": "digits", "columns": ["nll"], "paper": {"mean_field": ["0.1 ± 0.01"]}}]
     text = page_of(tmp_path, show=show)

@@ -105,6 +105,7 @@ def test_the_list_says_which_runs_are_done_and_what_is_to_go(call, tmp_path):
     assert call("digits", "--quiet", "--only", "mean_field-seed[01]").exit_code == 0
     line = next(line for line in call("--list").stdout.splitlines() if line.startswith("digits "))
     assert line.split() == ["digits", "small", "6", "2", "3.0", "2.0", "k_tied-seed0"]
+    assert call("--list").stdout.splitlines()[-1].split() == ["all", "6", "2", "3.0", "2.0"]
 
 
 def test_only_some_runs_are_made(call, tmp_path):

@@ -5,7 +5,7 @@ import xml.etree.ElementTree as ElementTree
 import numpy as np
 import pytest
 from matplotlib.axes import Axes
-from stored_examples import cells, mean_and_error, write_reproductions
+from stored_examples import cells, mean_and_error, run_of, write_reproductions, write_run, write_study
 
 from reproductions.show import parse_show
 from reproductions.show.pictures import mean_lines
@@ -18,7 +18,7 @@ FIGURES = {
     "spectra by layer": {"kind": "spectra", "studies": ["digits"], "by_layer": True, "values": 2},
     "heat maps": {"kind": "heat_maps", "study": "digits"},
     "scales": {"kind": "scales", "study": "digits"},
-    "against k": {"kind": "against_k", "study": "digits", "columns": ["nll", "accuracy"]},
+    "against k": {"kind": "against_option", "study": "digits", "option": "k", "columns": ["nll", "accuracy"]},
     "families": {"kind": "families"},
 }
 
@@ -53,6 +53,35 @@ def test_the_same_runs_give_the_same_file(sources, content):
         assert b"<dc:date>" not in picture
     else:
         assert picture.startswith(b"\x89PNG")
+
+
+def test_scores_against_an_option_have_a_line_for_each_kind(tmp_path, monkeypatch):
+    """Runs with the same value of the option are the seeds of one point; methods without it are level."""
+    methods = {"deterministic": {}, **{f"K={k}": {"name": "rank1", "members": k} for k in (1, 4)}}
+    methods |= {"K=4-split": {"name": "rank1", "members": 4, "train_on": "split"}}
+    write_study(tmp_path, methods=methods, seeds=2)
+    values = {"deterministic": (0.9, 0.8), "K=1": (0.7, 0.5), "K=4": (0.4, 0.2), "K=4-split": (0.6, 0.5)}
+    for method, pair in values.items():
+        for seed, value in enumerate(pair):
+            write_run(tmp_path, {**run_of(method, seed), "evaluation": {"nll": value}})
+    drawn, level = [], []
+    errorbar, axhline = Axes.errorbar, Axes.axhline
+
+    def noted(self, x, y, error, **options):
+        drawn.append((list(x), list(y), list(error)))
+        return errorbar(self, x, y, error, **options)
+
+    monkeypatch.setattr(Axes, "errorbar", noted)
+    monkeypatch.setattr(Axes, "axhline", lambda self, y, **options: level.append(y) or axhline(self, y, **options))
+    lines = {"tile": ["K=1", "K=4"], "split": ["K=1", "K=4-split"]}
+    content = {"kind": "against_option", "study": "digits", "option": "members", "part": "evaluation", "log": True}
+    shown = parse_show({**content, "columns": ["nll"], "lines": lines}).render(Sources(tmp_path), "stem")
+    assert drawn == [
+        ([1, 4], pytest.approx([0.6, 0.3]), pytest.approx([0.1, 0.1])),
+        ([1, 4], pytest.approx([0.6, 0.55]), pytest.approx([0.1, 0.05])),
+    ]
+    assert level == [pytest.approx(0.85)]
+    assert "dotted: deterministic" in shown.text
 
 
 def test_curves_are_means_over_seeds(sources, lines):

@@ -95,6 +95,29 @@ def test_a_method_may_have_seeds_of_its_own():
         study(seeds_of={"2tied": 1}).cells("smoke")
 
 
+def test_a_study_may_be_like_another(tmp_path):
+    """It has the other's settings, whatever they are, and changes of its own."""
+    first = {"title": "First", "base": {**TINY, "optimiser": {"name": "sgd", "lr": 0.5}}, "seeds": 2}
+    first |= {"methods": {"mean_field": {"prior_std": 0.3}}, "settings": {"mean_field": {"epochs": 3}}}
+    first |= {"scales": {"small": {"minutes": 9}, "smoke": {"minutes": 1}}}
+    second = {"like": "first", "title": "Second", "base": {"optimiser.lr": 0.25, "net": "lenet"}, "seeds": [7]}
+    for name, content in (("first", first), ("second", second), ("third", {"like": "second", "title": "Third"})):
+        (tmp_path / f"{name}.yaml").write_text(json.dumps(content))
+    for name in ("second", "third"):
+        one = read_study(tmp_path / f"{name}.yaml")
+        (cell,) = one.cells("small")
+        assert (one.title, cell.seed, cell.config.epochs) == (name.capitalize(), 7, 3)
+        assert (cell.config.net.name, cell.config.optimiser.name, cell.config.optimiser.lr) == ("lenet", "sgd", 0.25)
+        assert cell.config.method.options == {"prior_std": 0.3}
+
+
+def test_methods_may_take_other_times(tmp_path):
+    one = study(seeds=1, scales={"smoke": {"minutes": 3, "minutes_of": {"2-tied": 12}}})
+    assert one.hours("smoke") == pytest.approx(0.25)
+    jobs = missing_jobs({"one": one}, "smoke", tmp_path)
+    assert [(job.cell.method, job.minutes) for job in jobs] == [("2-tied", 12), ("mean_field", 3)]
+
+
 def test_an_ensemble_is_made_of_a_methods_seeds(tmp_path):
     methods = {"plain": {"name": "deterministic"}}
     look = {"parts": [], "evaluate": {"corruptions": "none"}}
