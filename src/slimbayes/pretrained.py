@@ -16,7 +16,7 @@ from torch import Tensor, nn
 
 import slimbayes
 from slimbayes._checks import check_count
-from slimbayes._files import read_json, replacing, sha256_of
+from slimbayes._files import read_json, replacing, sha256_of, with_checksum
 from slimbayes.conversion import exactly
 from slimbayes.ensembles._refreshed_posterior import RefreshedPosterior
 from slimbayes.likelihoods import LIKELIHOODS, Function, Likelihood, get_likelihood
@@ -56,7 +56,7 @@ def save(model: BayesianModel, folder: str | Path) -> None:
     folder.mkdir(parents=True, exist_ok=True)
     with replacing(folder / WEIGHTS, folder / CONFIG) as (weights, text):
         save_file(stored, weights, metadata={"format": "pt"})
-        text.write_text(json.dumps({**config, "sha256": sha256_of(weights)}, indent=2) + "\n")
+        text.write_text(json.dumps(with_checksum({**config, "sha256": sha256_of(weights)}), indent=2) + "\n")
         shutil.copymode(text, weights)  # safetensors makes its files unreadable for others
 
 
