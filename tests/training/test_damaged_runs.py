@@ -157,12 +157,12 @@ def test_a_changed_mean_is_noticed_and_a_changed_configuration_may_be_meant(run)
     content["task"]["target_mean"] += 1.0
     path.write_text(json.dumps(content))
     with pytest.raises(ValueError, match=r"run\.json is damaged, or was changed by hand.*Copy the run again"):
-        Run.open(run.folder).task
+        _ = Run.open(run.folder).task
     path = run.folder / "config.yaml"
     changed = path.read_text().replace("batch_size: 64", "batch_size: 65")
     path.write_text(changed)
     with pytest.raises(ValueError, match=r"config\.yaml is damaged, or was changed by hand.*remove that line"):
-        Run.open(run.folder).config
+        _ = Run.open(run.folder).config
     path.write_text(changed.rpartition("#")[0])
     assert Run.open(run.folder).config.batch_size == 65
 

@@ -21,6 +21,7 @@ from slimbayes.training._cells import cells_of
 from slimbayes.training._grid_file import read_grid
 from slimbayes.training._grid_table import GridTable
 from slimbayes.training.grid import is_grid, run_grid
+from slimbayes.training.lock import FolderInUse, alone_in
 
 BASE = {"data": "digits", "net": {"name": "mlp", "hidden": [8]}, "method": "deterministic", "epochs": 2}
 LONG = {"base": {**BASE, "epochs": 90, "batch_size": 16}, "methods": ["deterministic", "batch_ensemble"]}
@@ -266,6 +267,13 @@ def test_stored_cells_that_differ_from_the_grid_are_an_error(ran, word):
     with pytest.raises(ValueError, match=r"Nothing was run.*\n  deterministic-good-seed0: The run in .* was started"):
         run_grid(GRID, out, overrides=[word])
     assert {path: path.stat().st_mtime_ns for path in sorted(out.rglob("*"))} == before
+
+
+def test_one_call_at_a_time_in_a_folder(tmp_path):
+    """Another one might give a cell another configuration, and this one would put its scores into the table."""
+    with alone_in(tmp_path), pytest.raises(FolderInUse, match=rf"{tmp_path} is in use.*process {os.getpid()} on "):
+        run_grid({"base": BASE}, tmp_path, quiet=True)
+    assert list(tmp_path.iterdir()) == []
 
 
 def test_finished_cells_are_not_run_again(ran, own_net, tmp_path, capfd):

@@ -39,7 +39,7 @@ class GridTable:
         self._first: dict[str, tuple[str, dict[str, Any]]] = {}
 
     def set_finished(self, name: str) -> None:
-        """Take over the scores of a cell, unless its data are not those of the others, as of a file that has changed."""
+        """Take over the scores of a cell; it has failed if its file has changed since the others were trained."""
         run = Run(self.folder / name)
         result = run.result
         assert result is not None

@@ -16,6 +16,7 @@ from slimbayes.training._grid_table import GridTable
 from slimbayes.training._local import Outcomes, run_locally
 from slimbayes.training._on_ray import import_ray, run_on_ray
 from slimbayes.training.config import TrainConfig
+from slimbayes.training.lock import alone_in
 from slimbayes.training.models import configured_data
 from slimbayes.training.run import Run
 
@@ -81,7 +82,7 @@ def run_cells(
     quiet: bool = False,
     what: str = "cells",
 ) -> GridTable:
-    """Train the cells that are not finished.
+    """Train the cells that are not finished; while they are trained, no other call may do so in the folder.
 
     Args:
         cells: What is wanted.
@@ -90,7 +91,22 @@ def run_cells(
         progress: See ``run_grid``.
         quiet: See ``run_grid``.
         what: What the cells are called.
+
+    Raises:
+        FolderInUse: Another process trains cells in the folder, maybe of other configurations under the same names.
     """
+    with alone_in(folder):
+        return _run_cells(cells, folder, run, progress, quiet, what)
+
+
+def _run_cells(
+    cells: Sequence[Cell],
+    folder: Path,
+    run: Callable[[list[Path]], Outcomes],
+    progress: Callable[[int, int], None] | None,
+    quiet: bool,
+    what: str,
+) -> GridTable:
     finished = _finished(cells, folder)
     table = GridTable(folder, cells)
     folders = []
@@ -142,7 +158,7 @@ def _finished(cells: Sequence[Cell], folder: Path) -> set[str]:
 
 
 class _DataOnce:
-    """Loads the data of configurations, each once as long as the next ones have the same; None if they are not there."""
+    """Loads the data of configurations, once for those that follow each other; None if they are not there."""
 
     def __init__(self) -> None:
         self.section: Any = None

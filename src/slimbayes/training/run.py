@@ -16,8 +16,8 @@ import re
 import shutil
 import warnings
 from collections.abc import Iterable
-from dataclasses import asdict
 from contextlib import suppress
+from dataclasses import asdict
 from functools import cached_property
 from pathlib import Path
 from typing import Any
