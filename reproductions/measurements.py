@@ -13,10 +13,10 @@ from slimbayes.analysis.low_rank import full_weights, low_rank
 from slimbayes.analysis.spectrum import explained_variance
 from slimbayes.analysis.tie import tie
 from slimbayes.data.dataset import DataSet
-from slimbayes.data.registry import load_data
 from slimbayes.model import BayesianModel
 from slimbayes.summary import count_parameters
 from slimbayes.training._variational_scores import variational_scores
+from slimbayes.training.models import configured_data
 from slimbayes.training.run import Run
 
 __all__ = ["look_at", "tied_parameters"]
@@ -35,8 +35,7 @@ def look_at(folder: Path, look: Look) -> dict[str, Any]:
     run = Run.open(folder, trust="reproductions.smoke")
     config, result, model = run.config, run.result, run.model("last")
     assert result is not None
-    data = load_data(config.data.name, config.data.folder, **config.data.options)
-    data = data.limited(config.data.train_limit, config.data.evaluation_limit)
+    data = configured_data(config)
     seed = mix(config.seed, Purpose.EVALUATION)
     watched = [line for line in run.metrics if "watch" in line]
     found: dict[str, Any] = {

@@ -306,7 +306,7 @@ def test_a_likelihood_that_cannot_be_rebuilt_is_refused_before_anything_is_writt
 
 def edit(folder: Path, **changes) -> None:
     path = folder / "config.json"
-    path.write_text(json.dumps({**json.loads(path.read_text()), **changes}))
+    path.write_text(json.dumps({**json.loads(path.read_text()), "checksum": None, **changes}))
 
 
 def deeper() -> nn.Module:
@@ -417,6 +417,15 @@ def test_a_flipped_bit_is_found_and_files_without_a_checksum_load(tmp_path: Path
         sb.load(tmp_path, net)
     edit(tmp_path, sha256=None)
     sb.load(tmp_path, net)
+
+
+def test_a_changed_option_is_found(tmp_path: Path) -> None:
+    sb.rank1(nn.Linear(4, 3)).save_pretrained(tmp_path)
+    path = tmp_path / "config.json"
+    assert '"prior_std": 0.1' in path.read_text()
+    path.write_text(path.read_text().replace('"prior_std": 0.1', '"prior_std": 0.9'))
+    with pytest.raises(ValueError, match=r"config\.json is damaged, or was changed by hand.*save the model again"):
+        sb.load(tmp_path, nn.Linear(4, 3))
 
 
 def test_numbers_of_another_kind_are_refused(tmp_path: Path) -> None:

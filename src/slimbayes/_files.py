@@ -10,6 +10,8 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
+#: The key of what a JSON file says of itself, see ``with_checksum``.
+CHECKSUM = "checksum"
 #: This machine, as it stands in the names of temporary files and in locks.
 HOST = re.sub(r"[^\w.-]", "_", socket.gethostname()) or "unknown"
 
@@ -92,8 +94,23 @@ def write_json(path: Path, content: Any) -> None:
         temporary.write_text(text)
 
 
+def with_checksum(content: dict[str, Any]) -> dict[str, Any]:
+    """Return JSON values with a hash of all of them, so that ``read_json`` notices if one is changed.
+
+    Example:
+        >>> list(with_checksum({"mean": 0.5}))
+        ['mean', 'checksum']
+    """
+    return {**content, CHECKSUM: _digest(content)}
+
+
+def _digest(content: dict[str, Any]) -> str:
+    as_read = json.loads(json.dumps(content))  # which has neither tuples nor numbers as keys
+    return hashlib.sha256(json.dumps(as_read, sort_keys=True).encode()).hexdigest()
+
+
 def read_json(path: Path, remedy: str, keys: tuple[str, ...] = ()) -> dict[str, Any]:
-    """Return the object in a JSON file; whatever is wrong with it names the file.
+    """Return the object in a JSON file, without its checksum; whatever is wrong with it names the file.
 
     Args:
         path: The file.
@@ -106,6 +123,8 @@ def read_json(path: Path, remedy: str, keys: tuple[str, ...] = ()) -> dict[str, 
         raise ValueError(f"{path} is damaged: it is not JSON ({error}). {remedy}") from error
     if not isinstance(content, dict):
         raise ValueError(f"{path} is damaged: it should hold names and values, but holds {_brief(content)}. {remedy}")
+    if content.pop(CHECKSUM, None) not in (None, _digest(content)):
+        raise ValueError(f"{path} is damaged, or was changed by hand: its `{CHECKSUM}` is of other values. {remedy}")
     if missing := [key for key in keys if key not in content]:
         raise ValueError(f"{path} is damaged: it lacks {', '.join(map(repr, missing))}. {remedy}")
     return content

@@ -14,7 +14,7 @@ from safetensors.torch import save_file
 from torch import Tensor
 
 import slimbayes
-from slimbayes._files import replacing, sha256_of
+from slimbayes._files import replacing, sha256_of, with_checksum
 from slimbayes.likelihoods import LIKELIHOODS, Function, Likelihood
 
 if TYPE_CHECKING:
@@ -49,7 +49,7 @@ def save(model: "BayesianModel", folder: str | Path) -> None:
     folder.mkdir(parents=True, exist_ok=True)
     with replacing(folder / WEIGHTS, folder / CONFIG) as (weights, text):
         save_file(stored, weights, metadata={"format": "pt"})
-        text.write_text(json.dumps({**config, "sha256": sha256_of(weights)}, indent=2) + "\n")
+        text.write_text(json.dumps(with_checksum({**config, "sha256": sha256_of(weights)}), indent=2) + "\n")
         shutil.copymode(text, weights)  # safetensors makes its files unreadable for others
 
 

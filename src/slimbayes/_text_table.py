@@ -26,3 +26,13 @@ def as_markdown(rows: Sequence[Sequence[str]]) -> str:
     """
     lines = ["| " + " | ".join(word.replace("|", "\\|") for word in row) + " |" for row in rows]
     return "\n".join([lines[0], "|" + "---|" * len(rows[0]), *lines[1:]])
+
+
+def of_draws(draws: int) -> str:
+    """Return how many draws something is of, in words.
+
+    Example:
+        >>> of_draws(1), of_draws(8)
+        ('1 draw', '8 draws')
+    """
+    return f"{draws} draw{'s' * (draws > 1)}"

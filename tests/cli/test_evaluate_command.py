@@ -105,7 +105,7 @@ def test_a_run_that_was_trained_further_is_not_gone_on_with(runs):
     content[-2] ^= 1
     weights.write_bytes(content)
     about = weights.with_name("config.json")
-    about.write_text(json.dumps({**json.loads(about.read_text()), "sha256": None}))
+    about.write_text(json.dumps({**json.loads(about.read_text()), "sha256": None, "checksum": None}))
     result = invoke("evaluate", runs / "wine", *CLEAN)
     assert result.exit_code == 2
     assert "the weights have changed since" in " ".join(result.stderr.split())

@@ -12,6 +12,7 @@ from slimbayes.data.fingerprint import differences, fingerprint
 from slimbayes.evaluation import evaluate, load_subject
 from slimbayes.evaluation.settings import Settings
 from slimbayes.training import Run, fit
+from slimbayes.training.config import TrainConfig
 
 FEW = Settings(corruptions="none", resamples=0)
 
@@ -71,10 +72,61 @@ def test_a_run_is_not_continued_or_evaluated_on_other_data(run, tmp_path, name):
     assert run.result["epochs"] == 1
 
 
+@pytest.fixture
+def named(tmp_path, monkeypatch):
+    """Return a function that writes a table whose categories, classes and targets have other names or units."""
+    monkeypatch.chdir(tmp_path)
+
+    def write(pets=("cat", "dog"), yes="yes", unit=1.0):
+        rows = [f"{row % 7},{pets[row % 2]},{unit * (row % 13 + 0.25)},{yes if row % 3 else 'no'}" for row in range(60)]
+        (tmp_path / "t.csv").write_text("\n".join(["n,pet,cost,kind", *rows]) + "\n")
+
+    write()
+    return write
+
+
+NAMED = {
+    "classes": ("kind", {"yes": "yup"}, "the classes: .*'yes'.*, now .*'yup'"),
+    "units of the target": ("cost", {"unit": 1024.0}, r"the mean of the training targets: \d\.\d+, now \d{4}\."),
+    "units of an input": ("kind", {"unit": 1024.0}, "they are prepared in another way"),
+    "categories": ("kind", {"pets": ("cow", "dog")}, "they are prepared in another way"),
+}
+
+
+@pytest.mark.parametrize("epochs", [1, 2])
+@pytest.mark.parametrize("name", NAMED)
+def test_names_and_units_count_though_the_network_gets_the_same_numbers(named, name, epochs):
+    """Of a run that is finished, too: its scores would be taken for those of the data that are there now."""
+    target, changes, words = NAMED[name]
+    config = {**CONFIG, "data": {**CONFIG["data"], "target": target}}
+    fit(config, "run", quiet=True)
+    assert fit(config, "run", resume=True, quiet=True).result["epochs"] == 1
+    named(**changes)
+    with pytest.raises(ValueError, match=rf"was trained on other data: of .*t\.csv.*{words}"):
+        fit({**config, "epochs": epochs}, "run", resume=True, quiet=True)
+
+
+@pytest.mark.parametrize("name", NAMED)
+def test_nor_is_the_evaluation_of_a_saved_model_continued(named, name):
+    target, changes, words = NAMED[name]
+    config = TrainConfig(**{**CONFIG, "data": {**CONFIG["data"], "target": target}})
+    fit(config, "run", quiet=True).model().save_pretrained("saved")
+    for _ in range(2):
+        evaluate([load_subject("saved", config=config)], FEW)
+    named(**changes)
+    with pytest.raises(ValueError, match=rf"evaluation\.json belongs to another evaluation: of the data, {words}"):
+        evaluate([load_subject("saved", config=config)], FEW)
+
+
+def test_a_finished_run_needs_no_data(run, tmp_path):
+    (tmp_path / "t.csv").unlink()
+    assert fit(CONFIG, "run", resume=True, quiet=True).result["epochs"] == 1
+
+
 def test_the_same_data_go_on_and_old_runs_get_a_warning(run):
     fit({**CONFIG, "epochs": 2}, "run", resume=True, quiet=True)
     about = json.loads((run.folder / "run.json").read_text())
-    del about["data"]
+    del about["data"], about["checksum"]
     (run.folder / "run.json").write_text(json.dumps(about))
     with pytest.warns(UserWarning, match="has no fingerprint of its data"):
         assert fit({**CONFIG, "epochs": 3}, "run", resume=True, quiet=True).result["epochs"] == 3

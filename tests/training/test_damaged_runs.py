@@ -13,6 +13,7 @@ from typer.testing import CliRunner
 
 from slimbayes.cli.app import app
 from slimbayes.training import Run, fit
+from slimbayes.training.predicting import predict_file
 
 
 @pytest.fixture(scope="module")
@@ -34,6 +35,7 @@ def config_of_model(**changes):
     def damage(run):
         path = run.checkpoints.path() / "config.json"
         content = json.loads(path.read_text())
+        del content["checksum"]  # somebody knows about it
         for key, value in changes.items():
             content[key] = {**content[key], **value} if isinstance(content[key], dict) and value else value
         path.write_text(json.dumps(content))
@@ -77,7 +79,7 @@ def cut(run):
 def index(**changes):
     def damage(run):
         path = run.checkpoints.folder / "index.json"
-        path.write_text(json.dumps({**json.loads(path.read_text()), **changes}))
+        path.write_text(json.dumps({**json.loads(path.read_text()), "checksum": None, **changes}))
 
     return damage
 
@@ -123,6 +125,46 @@ def test_predict_says_which_file_and_what_to_do(run, name):
     told = " ".join(result.stderr.split())
     assert (result.exit_code, isinstance(result.exception, SystemExit)) == (2, True), result.exception
     assert [word for word in words if word not in told] == [], told
+
+
+FILES = ("config.yaml", "run.json", "checkpoints/index.json", "checkpoints/epoch-00001/config.json")
+
+
+def predicted(folder):
+    return {name: values.tolist() for name, values in predict_file(Run.open(folder), folder.parent / "x.npy").items()}
+
+
+@pytest.mark.parametrize("name", FILES)
+def test_a_flipped_bit_anywhere_is_an_error_or_changes_nothing(run, name):
+    path, expected = run.folder / name, predicted(run.folder)
+    content = path.read_bytes()
+    generator, refused = np.random.default_rng(0), 0
+    for place in generator.choice(len(content), 60, replace=False):
+        flipped = bytearray(content)
+        flipped[place] ^= 1 << generator.integers(7)
+        path.write_bytes(flipped)
+        try:
+            assert predicted(run.folder) == expected
+        except (ValueError, OSError) as error:
+            assert path.name in str(error)  # noqa: PT017
+            refused += 1
+    assert refused > 50
+
+
+def test_a_changed_mean_is_noticed_and_a_changed_configuration_may_be_meant(run):
+    path = run.folder / "run.json"
+    content = json.loads(path.read_text())
+    content["task"]["target_mean"] += 1.0
+    path.write_text(json.dumps(content))
+    with pytest.raises(ValueError, match=r"run\.json is damaged, or was changed by hand.*Copy the run again"):
+        _ = Run.open(run.folder).task
+    path = run.folder / "config.yaml"
+    changed = path.read_text().replace("batch_size: 64", "batch_size: 65")
+    path.write_text(changed)
+    with pytest.raises(ValueError, match=r"config\.yaml is damaged, or was changed by hand.*remove that line"):
+        _ = Run.open(run.folder).config
+    path.write_text(changed.rpartition("#")[0])
+    assert Run.open(run.folder).config.batch_size == 65
 
 
 class Call:

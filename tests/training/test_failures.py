@@ -2,6 +2,7 @@
 
 import errno
 import math
+import os
 import shutil
 from collections import namedtuple
 
@@ -181,3 +182,28 @@ def test_metrics_on_a_full_disk(tmp_path):
     with pytest.raises(OSError, match="No space left"):
         progress.store(1, 4, {"loss": torch.pi}, None)
     progress.close()
+
+
+@pytest.mark.parametrize("name", ["metrics.jsonl", "result.json", "checkpoints"])
+def test_files_of_others_are_not_written_over(tmp_path, name):
+    (tmp_path / name).mkdir() if name == "checkpoints" else (tmp_path / name).write_text("mine")
+    for resume in (False, True):
+        with pytest.raises(FileExistsError, match=f"holds {name}, but no config.yaml.*Give another folder"):
+            fit(small(epochs=1), tmp_path, resume=resume, quiet=True)
+    assert [path.name for path in tmp_path.iterdir()] == [name]
+
+
+def test_what_others_keep_among_the_checkpoints_stays(tmp_path):
+    with pytest.raises(ValueError, match="targets"):
+        fit(small(likelihood="bernoulli", epochs=1), tmp_path / "run", quiet=True)  # ends before its first checkpoint
+    kept = tmp_path / "elsewhere"
+    (kept / "epoch-00001").mkdir(parents=True)
+    folder = tmp_path / "run" / "checkpoints"
+    (folder / "epoch-00008").mkdir(parents=True)
+    (folder / "epoch-00009").symlink_to(kept)
+    (folder / "resnet50").mkdir()
+    (folder / "w.pt").write_text("mine")
+    run = fit(small(epochs=1), tmp_path / "run", resume=True, quiet=True)
+    assert run.result["epochs"] == 1
+    assert sorted(os.listdir(folder)) == ["epoch-00001", "epoch-00009", "index.json", "resnet50", "w.pt"]
+    assert os.listdir(kept) == ["epoch-00001"]

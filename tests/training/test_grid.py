@@ -21,6 +21,7 @@ from slimbayes.training._cells import cells_of
 from slimbayes.training._grid_file import read_grid
 from slimbayes.training._grid_table import GridTable
 from slimbayes.training.grid import is_grid, run_grid
+from slimbayes.training.lock import FolderInUse, alone_in
 
 BASE = {"data": "digits", "net": {"name": "mlp", "hidden": [8]}, "method": "deterministic", "epochs": 2}
 LONG = {"base": {**BASE, "epochs": 90, "batch_size": 16}, "methods": ["deterministic", "batch_ensemble"]}
@@ -169,6 +170,41 @@ def test_table_has_numpys_means_and_standard_errors(tmp_path):
     assert rows[7]["error"] == "ValueError: no"
 
 
+def test_a_message_in_the_csv_is_no_formula(tmp_path):
+    table = GridTable(tmp_path, cells({"methods": ["rank1"]}))
+    table.set_failed("rank1-seed0", "=cmd|' /C calc'!A0")
+    table.write()
+    with (tmp_path / "results.csv").open() as file:
+        assert next(csv.DictReader(file))["error"] == "'=cmd|' /C calc'!A0"
+
+
+@pytest.mark.parametrize("finished", [1, 2])
+def test_cells_of_other_data_are_not_put_into_one_table(tmp_path, finished):
+    """Neither those of an earlier call, nor those that began after the file had changed."""
+
+    def write(rows):
+        (tmp_path / "t.csv").write_text("x,y\n" + "".join(f"{row % 7},{row / 8}\n" for row in range(rows)))
+
+    data = {"name": "table", "path": str(tmp_path / "t.csv"), "target": "y"}
+    base = {"data": data, "net": {"name": "mlp", "hidden": [2]}, "epochs": 1}
+    grid = {"base": base, "methods": ["deterministic"], "seeds": finished}
+    write(50)
+    assert not run_grid(grid, tmp_path / "out", quiet=True).failed
+    write(80)
+    with pytest.raises(ValueError, match="Nothing was run.*\n.*deterministic-seed0: .*train had 35 rows, now 56"):
+        run_grid({**grid, "seeds": 2}, tmp_path / "out", quiet=True)
+    table = GridTable(tmp_path / "out", cells({**grid, "seeds": 2}))
+    fit({**base, "method": "deterministic", "seed": 1}, tmp_path / "out" / "other", quiet=True)
+    shutil.rmtree(tmp_path / "out" / "deterministic-seed1", ignore_errors=True)
+    (tmp_path / "out" / "other").rename(tmp_path / "out" / "deterministic-seed1")
+    for name in table.rows:
+        table.set_finished(name)
+    (failed,) = table.failed
+    assert failed["folder"] == "deterministic-seed1"
+    assert "trained on other data than deterministic-seed0: train had 35 rows, now 56" in failed["error"]
+    assert table.means()[0]["finished"] == 1
+
+
 # ---------------------------------------------------------------------- what is run
 
 
@@ -231,6 +267,13 @@ def test_stored_cells_that_differ_from_the_grid_are_an_error(ran, word):
     with pytest.raises(ValueError, match=r"Nothing was run.*\n  deterministic-good-seed0: The run in .* was started"):
         run_grid(GRID, out, overrides=[word])
     assert {path: path.stat().st_mtime_ns for path in sorted(out.rglob("*"))} == before
+
+
+def test_one_call_at_a_time_in_a_folder(tmp_path):
+    """Another one might give a cell another configuration, and this one would put its scores into the table."""
+    with alone_in(tmp_path), pytest.raises(FolderInUse, match=rf"{tmp_path} is in use.*process {os.getpid()} on "):
+        run_grid({"base": BASE}, tmp_path, quiet=True)
+    assert list(tmp_path.iterdir()) == []
 
 
 def test_finished_cells_are_not_run_again(ran, own_net, tmp_path, capfd):

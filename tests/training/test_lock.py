@@ -88,6 +88,25 @@ def test_locks_without_a_living_holder(tmp_path, content):
         assert json.loads((tmp_path / LOCK).read_text())["process"] == os.getpid()
 
 
+def test_of_another_container_of_this_machine_nothing_is_known(tmp_path):
+    """Which may have its host's name, and a process of every number."""
+    lock = {"host": HOST, "process": 2**22 + 1, "born": None, "container": "pid:[1]"}
+    (tmp_path / LOCK).write_text(json.dumps(lock))
+    with pytest.raises(FolderInUse, match=rf"crash of that container: rm {tmp_path / LOCK}"), alone_in(tmp_path, True):
+        pass
+
+
+def test_what_a_link_points_to_is_not_written_to(tmp_path):
+    """As in a folder that somebody else has made."""
+    (tmp_path / "precious").write_text("mine")
+    os.utime(tmp_path / "precious", (0, 0))
+    (tmp_path / "run").mkdir()
+    (tmp_path / "run" / LOCK).symlink_to(tmp_path / "precious")
+    with pytest.raises(OSError, match=f"Cannot write to {tmp_path / 'run'}"), alone_in(tmp_path / "run"):
+        pass
+    assert (tmp_path / "precious").read_text() == "mine"
+
+
 def test_two_threads_of_one_process(tmp_path):
     with alone_in(tmp_path / "a"), alone_in(tmp_path / "b"), pytest.raises(FolderInUse), alone_in(tmp_path / "a"):
         pass

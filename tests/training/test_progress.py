@@ -21,7 +21,7 @@ def report(path, stream, quiet=False):
     progress.during(1, 5, MEANS, 0.1, 1999.6)
     progress.bar.refresh()
     progress.store(1, 5, TRAIN, {"nll": 1.125})
-    progress.show(1, 2, TRAIN, {"nll": 1.125})
+    progress.show(1, 2, TRAIN, {"nll": 1.125}, draws=4)
     progress.close()
 
 
@@ -33,13 +33,14 @@ def test_a_bar_on_a_terminal(tmp_path):
     assert "5/10" in last
     assert "NLL 1.2500 KL 345 beta 0.5 acc 0.750 2000/s" in last
     assert "<" in last.partition("[")[2]  # time gone < time left
-    assert "epoch 1/2  validation: nll 1.1250" in stream.getvalue()
+    assert "epoch 1/2  validation: nll 1.1250 (4 draws)" in stream.getvalue()
 
 
 def test_a_line_for_each_epoch_elsewhere(tmp_path):
     stream = io.StringIO()
     report(tmp_path / "metrics.jsonl", stream)
-    assert stream.getvalue() == ("epoch 1/2  NLL 1.2500 KL 345 beta 0.5 acc 0.750  2000/s  validation: nll 1.1250\n")
+    expected = "epoch 1/2  NLL 1.2500 KL 345 beta 0.5 acc 0.750  2000/s  validation: nll 1.1250 (4 draws)\n"
+    assert stream.getvalue() == expected
 
 
 def test_what_is_stored_does_not_depend_on_what_is_shown(tmp_path):

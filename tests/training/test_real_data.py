@@ -40,7 +40,7 @@ def load_once(name, folder, **options):
 @pytest.mark.parametrize("method", trained_methods())
 @pytest.mark.parametrize("name", [pytest.param(name, marks=pytest.mark.xdist_group(name)) for name in SETS])
 def test_a_short_run(name, method, tmp_path, monkeypatch):
-    monkeypatch.setattr("slimbayes.training.trainer.load_data", load_once)
+    monkeypatch.setattr("slimbayes.training.models.load_data", load_once)
     config = {**SETS[name], **SHORT, "method": method, **OWN.get(method, {})}
     data = {"name": config["data"]} if isinstance(config["data"], str) else config["data"]
     config["data"] = {**data, "folder": FOLDER, "train_limit": 512, "evaluation_limit": 256}

@@ -9,7 +9,7 @@ from typing import Annotated
 import typer
 from tqdm import tqdm
 
-__all__ = ["Trust", "check_out", "numbers", "of_draws", "progress_bar"]
+__all__ = ["Trust", "check_out", "numbers", "progress_bar"]
 
 #: The option of commands that open runs.
 Trust = Annotated[
@@ -44,11 +44,6 @@ def progress_bar(doing: str, unit: str) -> Callable[[int, int], None]:
             bar.close()
 
     return report
-
-
-def of_draws(draws: int) -> str:
-    """Return how many draws something is of, in words."""
-    return f"{draws} draw{'s' * (draws > 1)}"
 
 
 def numbers(option: str, text: str) -> tuple[int, ...]:

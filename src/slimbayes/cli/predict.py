@@ -17,8 +17,9 @@ import typer
 
 from slimbayes._checks import check_choice
 from slimbayes._files import csv_cell, replacing
+from slimbayes._text_table import of_draws
 from slimbayes.cli.errors import errors_of
-from slimbayes.cli.output import Trust, check_out, of_draws, progress_bar
+from slimbayes.cli.output import Trust, check_out, progress_bar
 
 if TYPE_CHECKING:
     from slimbayes.training.predicting import Columns

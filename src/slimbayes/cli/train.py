@@ -8,8 +8,9 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from slimbayes._text_table import of_draws
 from slimbayes.cli.errors import errors_of
-from slimbayes.cli.output import of_draws, progress_bar
+from slimbayes.cli.output import progress_bar
 
 if TYPE_CHECKING:
     from slimbayes.training.config import TrainConfig

@@ -1,9 +1,11 @@
 """What tells one state of a data set from another: contents, shapes, columns and preparation."""
 
 import hashlib
+import json
 import math
+import textwrap
 from collections.abc import Mapping, Sequence
-from dataclasses import fields, is_dataclass
+from dataclasses import asdict, fields, is_dataclass
 from typing import Any
 
 import numpy as np
@@ -17,10 +19,18 @@ __all__ = ["differences", "fingerprint"]
 #: Bytes of image files up to which their contents count; of more, their names and sizes only.
 FILES = 2**30
 PARTS = ("train", "validation", "test")
+#: What a task that has changed is said to differ in. Targets are hashed standardised: their mean and scale count apart.
+TOLD = {
+    "likelihood": "the kind of targets",
+    "classes": "the classes",
+    "vocabulary": "the number of tokens",
+    "target_mean": "the mean of the training targets",
+    "target_std": "the standard deviation of the training targets",
+}
 
 
 def fingerprint(data: DataSet) -> dict[str, Any]:
-    """Return JSON values that are the same as long as the data are: rows, shapes and a hash of each part.
+    """Return JSON values that are the same as long as the data are: task, rows, and a hash of each part.
 
     What is in memory is hashed whole. Of image files the names, sizes and classes count, and the contents as long as
     they are at most 1 GiB in all. Where the files are does not matter.
@@ -38,7 +48,10 @@ def fingerprint(data: DataSet) -> dict[str, Any]:
             digest = hashlib.sha256()
             _feed(digest, examples)
             parts[name] = {"rows": len(examples), "sha256": digest.hexdigest()}
-    return {"name": data.name, "input_shape": list(data.task.input_shape), "parts": parts}
+    task = {name: value for name, value in asdict(data.task).items() if name != "input_shape"}
+    prepared = hashlib.sha256(json.dumps(data.preparation.spec(), sort_keys=True).encode()).hexdigest()
+    shape = list(data.task.input_shape)
+    return {"name": data.name, "input_shape": shape, "task": task, "prepared": prepared, "parts": parts}
 
 
 def _feed(digest: Any, value: Any) -> None:
@@ -80,24 +93,27 @@ def _feed_files(digest: Any, files: ImageFiles) -> None:
 
 
 def differences(
-    before: Mapping[str, Any], now: Mapping[str, Any], prepared: Mapping[str, Any], prepares: Mapping[str, Any]
+    before: Mapping[str, Any],
+    now: Mapping[str, Any],
+    prepared: Mapping[str, Any] | None = None,
+    prepares: Mapping[str, Any] | None = None,
 ) -> list[str]:
     """Return what has changed between two states of a data set, in words; nothing if they are the same.
 
     Args:
         before: The earlier fingerprint.
         now: The later one.
-        prepared: The earlier preparation's spec.
+        prepared: The earlier preparation's spec; None to compare the fingerprints' hashes of it.
         prepares: The later one's. Numbers that differ by rounding alone are the same.
 
     Example:
         >>> old = {"name": "iris", "parts": {"train": {"rows": 5, "sha256": "a"}}}
         >>> new = {"name": "iris", "parts": {"train": {"rows": 4, "sha256": "b"}}}
-        >>> differences(old, new, {}, {})
+        >>> differences(old, new)
         ['train had 5 rows, now 4']
     """
     found = []
-    names, others = ([one["name"] for one in spec.get("columns", ())] for spec in (prepared, prepares))
+    names, others = ([one["name"] for one in (spec or {}).get("columns", ())] for spec in (prepared, prepares))
     if gone := [repr(name) for name in names if name not in others]:
         found.append(f"the columns {', '.join(gone)} are gone" if len(gone) > 1 else f"the column {gone[0]} is gone")
     if new := [repr(name) for name in others if name not in names]:
@@ -113,8 +129,25 @@ def differences(
             found.append(f"the values of {part} differ")
     if before.get("input_shape") != now.get("input_shape"):
         found.append(f"an example had the shape {before.get('input_shape')}, now {now.get('input_shape')}")
-    if not found and not _alike(prepared, prepares):
+    found = found or _task_differences(before.get("task"), now.get("task"))
+    if prepared is None or prepares is None:
+        alike = before.get("prepared") in (None, now.get("prepared"))
+    else:
+        alike = _alike(prepared, prepares)
+    if not found and not alike:
         found.append("they are prepared in another way (means, scales or categories)")
+    return found
+
+
+def _task_differences(before: Mapping[str, Any] | None, now: Mapping[str, Any] | None) -> list[str]:
+    """Return in what two tasks differ; fingerprints of older versions have none, and nothing is known of them."""
+    if before is None or now is None:
+        return []
+    found = []
+    for key, what in TOLD.items():
+        if not _alike(before.get(key), now.get(key)):
+            old, new = (textwrap.shorten(str(task.get(key)), 80) for task in (before, now))
+            found.append(f"{what}: {old}, now {new}")
     return found
 
 

@@ -70,7 +70,8 @@ class Store:
                 stacklevel=5,
             )
             return []
-        return [f"of the data, {change}" for change in differences(before, now, {}, {})]
+        before = {"task": content.get("task"), **before}  # fingerprints of earlier versions have none
+        return [f"of the data, {change}" for change in differences(before, now)]
 
     def _new(self) -> dict[str, Any]:
         subject, task = self.subject, asdict(self.subject.data.task)

@@ -10,14 +10,12 @@ from typing import Any
 import torch
 from torch import nn
 
-from slimbayes.data.dataset import DataSet
 from slimbayes.data.fingerprint import fingerprint
-from slimbayes.data.registry import load_data
 from slimbayes.evaluation.record import FILE
 from slimbayes.evaluation.subject import Subject, title_of
 from slimbayes.pretrained import load
 from slimbayes.training.config import TrainConfig
-from slimbayes.training.models import network_task
+from slimbayes.training.models import configured_data, network_task
 from slimbayes.training.networks import build_network
 from slimbayes.training.run import Run
 
@@ -63,7 +61,7 @@ def load_subject(
     run = Run(folder, trust, net)
     if run.exists():
         checkpoint, config, training = run.checkpoints.path(which), run.config, _epochs(run)
-        model, data = run.model(which), _data(config, data_folder)
+        model, data = run.model(which), configured_data(config, data_folder)
         run.check_data(data)
         found, data = fingerprint(data), replace(data, preparation=run.preparation, task=run.task)
     elif (folder / "config.json").is_file():
@@ -72,7 +70,7 @@ def load_subject(
                 f"{folder} holds a saved model, which does not know its data set and network. Give a configuration "
                 "of slimbayes train that has them: --config config.yaml"
             )
-        checkpoint, training, data = folder, [], _data(config, data_folder)
+        checkpoint, training, data = folder, [], configured_data(config, data_folder)
         found = fingerprint(data)
         with torch.random.fork_rng():
             built = build_network(config.net, network_task(config, data.task)) if net is None else net
@@ -99,11 +97,6 @@ def load_subject(
         config.data.folder if data_folder is None else Path(data_folder),
         found,
     )
-
-
-def _data(config: TrainConfig, folder: str | os.PathLike[str] | None) -> DataSet:
-    data = load_data(config.data.name, folder or config.data.folder, **config.data.options)
-    return data.limited(config.data.train_limit, config.data.evaluation_limit)
 
 
 def _identity(config: TrainConfig) -> dict[str, Any]:

@@ -14,6 +14,7 @@ T = TypeVar("T")
 FEW = ("nll", "accuracy", "ece", "rmse", "crps", "coverage", "cnll", "caccuracy", "cece")
 _METHOD = Head("Method", "method")
 _SEEDS = Head("Seeds", "seeds", "Runs that the numbers are a mean of.")
+_DRAWS = Head("Draws", "draws", "Of all members together, that the scores are of.")
 _PARAMETERS = Head("Parameters", "parameters", "Numbers that a saved model holds.")
 
 
@@ -29,7 +30,7 @@ def scores(comparison: Comparison) -> Table:
     caption = "Mean ± standard error over seeds." if several else "One seed each."
     if len(comparison.titles) > 1:
         caption += " The best of each column is in bold; ↓ less and ↑ more is better."
-    heads = [_METHOD, *map(_head, comparison.columns), _PARAMETERS, _SEEDS]
+    heads = [_METHOD, *map(_head, comparison.columns), _DRAWS, _PARAMETERS, _SEEDS]
     groups = comparison.groups.values()
     columns = []
     for column in comparison.columns:
@@ -37,6 +38,7 @@ def scores(comparison: Comparison) -> Table:
         figures = [comparison.figure(title, column.key) for title in comparison.titles]
         columns.append(_cells(figures, _head(column), [title in best for title in comparison.titles]))
     columns += [
+        [_draws(group) for group in groups],
         [_size(group[0].content.get("parameters")) for group in groups],
         [_count(len(group)) for group in groups],
     ]
@@ -170,6 +172,11 @@ def _alone(value: float | None) -> Figure | None:
 
 def _count(value: int | None) -> Cell:
     return Cell(MISSING) if value is None else Cell(f"{value:,}".replace(",", "\u202f"), value)
+
+
+def _draws(group: Sequence[Evaluation]) -> Cell:
+    counts = sorted({one.draws for one in group})
+    return _count(counts[0]) if len(counts) == 1 else word(f"{counts[0]} to {counts[-1]}")
 
 
 def _size(value: int | None) -> Cell:

@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from statistics import median
 
-from slimbayes._files import replacing
+from slimbayes._files import csv_cell, replacing
 from slimbayes._text_table import as_markdown
 
 #: Shown where there is no number.
@@ -196,7 +196,7 @@ def _suffixes(cells: Sequence[Cell]) -> tuple[str, ...]:
 
 def _part(cell: Cell, suffix: str) -> float | str | None:
     low, high = cell.ends or (None, None)
-    value = cell.text if cell.label else cell.value
+    value = csv_cell(cell.text) if cell.label else cell.value
     return {"": value, "_se": cell.error, "_low": low, "_high": high}[suffix]
 
 

@@ -6,11 +6,10 @@ from typing import Any
 
 import torch
 
-from slimbayes._files import write_json
+from slimbayes._files import with_checksum, write_json
 from slimbayes._provenance import provenance
 from slimbayes.data.dataset import DataSet
 from slimbayes.data.fingerprint import fingerprint
-from slimbayes.data.registry import load_data
 from slimbayes.families import SCALE_EPSILON, softplus_scale
 from slimbayes.likelihoods import Likelihood, ScaleLikelihood
 from slimbayes.methods.deep_ensemble import deep_ensemble
@@ -19,6 +18,7 @@ from slimbayes.summary import count_parameters
 from slimbayes.training._predictive_noise import set_predictive_noise
 from slimbayes.training.config import TrainConfig
 from slimbayes.training.evaluation import evaluate
+from slimbayes.training.models import configured_data
 from slimbayes.training.run import Run
 
 
@@ -30,8 +30,7 @@ def assemble(run: Run, config: TrainConfig, members: Sequence[Run]) -> None:
         config: Of the ensemble.
         members: Finished runs of the deterministic method.
     """
-    data = load_data(config.data.name, config.data.folder, **config.data.options)
-    data = data.limited(config.data.train_limit, config.data.evaluation_limit)
+    data = configured_data(config)
     for member in members:
         member.check_data(data)
     models = [member.model() for member in members]
@@ -64,7 +63,7 @@ def assemble(run: Run, config: TrainConfig, members: Sequence[Run]) -> None:
         "members": [{key: one[key] for key in ("seed", "best", "validation", "test")} for one in results],
         **provenance(),
     }
-    write_json(run.folder / "result.json", result)
+    write_json(run.folder / "result.json", with_checksum(result))
 
 
 def _sum_if_known(values: Sequence[float | None]) -> float | None:

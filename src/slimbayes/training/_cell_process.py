@@ -16,8 +16,8 @@ from pathlib import Path
 def train_cell(folder: Path, task: str | None = None) -> str | None:
     """Train what the folder holds from its last checkpoint on; return None, or what went wrong in one line.
 
-    The whole story goes to the standard error. Another process that trains here, such as one that is being killed, or
-    of another call for the same grid, is waited for.
+    The whole story goes to the standard error. Another process that trains here, such as one of a call that was killed,
+    is waited for.
 
     Args:
         folder: Its ``config.yaml`` is what somebody has just asked for, own network included.

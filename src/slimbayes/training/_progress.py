@@ -9,6 +9,7 @@ from typing import Any, TextIO
 
 from tqdm import tqdm
 
+from slimbayes._text_table import of_draws
 from slimbayes.training.meter import Means
 
 
@@ -65,15 +66,17 @@ class Progress:
         """Store an epoch's means and its scores on the validation examples."""
         self._write({"epoch": epoch, "step": step, "train": train, "validation": validation})
 
-    def show(self, epoch: int, epochs: int, train: dict[str, Any], validation: dict[str, float] | None) -> None:
-        """Show an epoch's means and its scores on the validation examples."""
+    def show(
+        self, epoch: int, epochs: int, train: dict[str, Any], validation: dict[str, float] | None, draws: int
+    ) -> None:
+        """Show an epoch's means and its scores on the validation examples, which are of so many draws."""
         if self.lines:
-            scores = "" if validation is None else "  validation: " + _scores(validation)
+            scores = "" if validation is None else "  validation: " + _scores(validation, draws)
             means = Means(**{key: train[key] for key in Means._fields})
             text = f"epoch {epoch}/{epochs}  {_words(means)}  {train['examples_per_second']:.0f}/s{scores}"
             print(text, file=self.stream, flush=True)
         elif validation is not None and not self.bar.disable:
-            self.bar.write(f"epoch {epoch}/{epochs}  validation: {_scores(validation)}", file=self.stream)
+            self.bar.write(f"epoch {epoch}/{epochs}  validation: {_scores(validation, draws)}", file=self.stream)
 
     def _write(self, line: dict[str, Any]) -> None:
         if self.file is not None:
@@ -93,5 +96,5 @@ def _words(means: Means) -> str:
     return f"NLL {means.nll:.4f} KL {means.kl:.4g} beta {means.beta:.3g}{accuracy}"
 
 
-def _scores(scores: dict[str, float]) -> str:
-    return " ".join(f"{name} {value:.4f}" for name, value in scores.items())
+def _scores(scores: dict[str, float], draws: int) -> str:
+    return " ".join(f"{name} {value:.4f}" for name, value in scores.items()) + f" ({of_draws(draws)})"

@@ -16,7 +16,7 @@ import torch
 from safetensors import SafetensorError
 from torch import Tensor
 
-from slimbayes._files import read_json, sha256_of, to_disk, write_json
+from slimbayes._files import read_json, sha256_of, to_disk, with_checksum, write_json
 from slimbayes.model import BayesianModel
 
 __all__ = ["Checkpoints", "Index", "random_state", "restore_random_state"]
@@ -24,6 +24,8 @@ __all__ = ["Checkpoints", "Index", "random_state", "restore_random_state"]
 STATE = "state.pt"
 #: What `sha256sum` prints of it.
 STATE_SUM = f"{STATE}.sha256"
+#: Names of checkpoints, of their drafts, and of drafts of the index.
+OURS = re.compile(r"\.?(epoch|members)-\d{5,}|\.index\.json\.([\w.-]+-)?\d+")
 
 
 class Index(NamedTuple):
@@ -129,7 +131,7 @@ class Checkpoints:
         os.rename(draft, self.folder / name)
 
     def _write_index(self, index: Index) -> None:
-        write_json(self.folder / "index.json", index._asdict())
+        write_json(self.folder / "index.json", with_checksum(index._asdict()))
         to_disk(self.folder)
 
     def last_good(self) -> str:
@@ -140,10 +142,10 @@ class Checkpoints:
         return f"The last good checkpoint is {self.folder / index.last} (epoch {index.epoch})."
 
     def clean(self, index: Index | None) -> None:
-        """Remove drafts and checkpoints that the index does not name."""
-        kept = {"index.json"} if index is None else {"index.json", index.last, index.best}
+        """Remove drafts and checkpoints that the index does not name; what others keep in the folder stays."""
+        kept = set() if index is None else {index.last, index.best}
         for path in self.folder.iterdir() if self.folder.is_dir() else ():
-            if path.name not in kept:
+            if OURS.fullmatch(path.name) and path.name not in kept and not path.is_symlink():
                 shutil.rmtree(path, ignore_errors=True) if path.is_dir() else path.unlink(missing_ok=True)
 
     def state(self) -> dict[str, Any]:

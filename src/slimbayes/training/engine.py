@@ -62,7 +62,9 @@ def fit(
     check_method(config.method)
     # The configuration names the network, and so does whoever gives it.
     run = Run(default_folder(config) if folder is None else folder, trust=config.net.name)
-    if not _is_finished(run, config, resume):
+    if _is_finished(run, config, resume):
+        run.check_data_if_there(config)
+    else:
         with _alone_in(run.folder):
             _train(run, config, resume, quiet)
     return run
@@ -88,6 +90,7 @@ def _alone_in(folder: Path) -> AbstractContextManager[None]:
 def _is_finished(run: Run, config: TrainConfig, resume: bool) -> bool:
     if run.exists() and not resume:
         raise FileExistsError(f"{run.folder} holds a run already. Continue it with resume (--resume), or give another.")
+    run.check_free()
     if run.checkpoints.index() is None:  # a run that failed before it had one may be put right
         return False
     run.check_same(config)

@@ -3,16 +3,21 @@
 import os
 import sys
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from contextlib import closing
+from contextlib import closing, suppress
 from pathlib import Path
 from typing import Any
 
 from slimbayes._checks import check_choice, check_count
+from slimbayes.data.dataset import DataSet
+from slimbayes.data.folders import MissingData
 from slimbayes.training._cells import Cell, cells_of
 from slimbayes.training._grid_file import is_grid, read_grid
 from slimbayes.training._grid_table import GridTable
 from slimbayes.training._local_processes import Outcomes, run_locally
 from slimbayes.training._on_ray import import_ray, run_on_ray
+from slimbayes.training.config import TrainConfig
+from slimbayes.training.lock import alone_in
+from slimbayes.training.models import configured_data
 from slimbayes.training.run import Run
 
 __all__ = ["is_grid", "run_cells", "run_grid"]
@@ -77,7 +82,7 @@ def run_cells(
     quiet: bool = False,
     what: str = "cells",
 ) -> GridTable:
-    """Train the cells that are not finished.
+    """Train the cells that are not finished; while they are trained, no other call may do so in the folder.
 
     Args:
         cells: What is wanted.
@@ -86,7 +91,22 @@ def run_cells(
         progress: See ``run_grid``.
         quiet: See ``run_grid``.
         what: What the cells are called.
+
+    Raises:
+        FolderInUse: Another process trains cells in the folder, maybe of other configurations under the same names.
     """
+    with alone_in(folder):
+        return _run_cells(cells, folder, run, progress, quiet, what)
+
+
+def _run_cells(
+    cells: Sequence[Cell],
+    folder: Path,
+    run: Callable[[list[Path]], Outcomes],
+    progress: Callable[[int, int], None] | None,
+    quiet: bool,
+    what: str,
+) -> GridTable:
     finished = _finished(cells, folder)
     table = GridTable(folder, cells)
     folders = []
@@ -117,23 +137,39 @@ def _cores() -> int:
 def _finished(cells: Sequence[Cell], folder: Path) -> set[str]:
     """Return the cells that are not to be run again; raise if the folder holds other runs under their names."""
     finished, faults = set(), []
+    data_of = _DataOnce()
     for cell in cells:
         run = Run(folder / cell.name)
         if run.result is None and run.checkpoints.index() is None:
             continue  # it may have failed for a fault that the grid no longer has
+        length = {"epochs": cell.config.epochs, "steps": cell.config.steps}
         try:
             run.check_unchanged(cell.config)
+            if run.result is not None and run.result.get("length") == length:
+                finished.add(cell.name)
+                if (data := data_of(cell.config)) is not None:
+                    run.check_data(data)
         except ValueError as error:
             faults.append(f"{cell.name}: {error}")
-        if run.result is not None and run.result.get("length") == {
-            "epochs": cell.config.epochs,
-            "steps": cell.config.steps,
-        }:
-            finished.add(cell.name)
     if faults:
         advice = "Give another folder for all, or remove the folders of these."
         raise ValueError("\n  ".join(["Nothing was run, since stored runs differ from the wanted:", *faults, advice]))
     return finished
+
+
+class _DataOnce:
+    """Loads the data of configurations, once for those that follow each other; None if they are not there."""
+
+    def __init__(self) -> None:
+        self.section: Any = None
+        self.data: DataSet | None = None
+
+    def __call__(self, config: TrainConfig) -> DataSet | None:
+        if config.data != self.section:
+            self.section, self.data = config.data, None
+            with suppress(MissingData):
+                self.data = configured_data(config)
+        return self.data
 
 
 class _Teller:

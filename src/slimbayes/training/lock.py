@@ -31,7 +31,7 @@ def alone_in(folder: Path, wait: bool = False, task: str | None = None) -> Itera
     """Be the only one that trains in a folder.
 
     The file is created exclusively, which network file systems do atomically. The lock of a process that is no more is
-    taken over if it was on this machine; of another machine nothing can be known.
+    taken over if it was on this machine; of another machine, or another container of this one, nothing can be known.
 
     Args:
         folder: Made if it is not there, and removed again if nothing was written to it.
@@ -42,7 +42,8 @@ def alone_in(folder: Path, wait: bool = False, task: str | None = None) -> Itera
     Raises:
         FolderInUse: Another process trains here, or one of another machine did and has left its lock.
     """
-    content = json.dumps({"host": HOST, "process": os.getpid(), "born": _born(os.getpid()), "task": task, **_now()})
+    process = {"process": os.getpid(), "born": _born(os.getpid()), "container": _container()}
+    content = json.dumps({"host": HOST, **process, "task": task, **_now()})
     path, there = folder / LOCK, folder.exists()
     try:
         folder.mkdir(parents=True, exist_ok=True)
@@ -73,7 +74,7 @@ def _take(path: Path, content: str, wait: bool, task: str | None) -> bool:
             path.unlink()
             raise
         return True
-    with _GUARD, suppress(FileNotFoundError), path.open("r+") as file:
+    with _GUARD, suppress(FileNotFoundError), open(path, "r+", opener=_opened_itself) as file:
         with suppress(ImportError, OSError):  # of two that take over one lock, the second finds the first in it
             import fcntl
 
@@ -88,7 +89,7 @@ def _take(path: Path, content: str, wait: bool, task: str | None) -> bool:
             file.truncate()
             file.write(content)
             return True
-        if wait and holder.get("host") == HOST:
+        if wait and _is_here(holder):
             return False
         raise FolderInUse(_message(path, holder))
     return False
@@ -106,11 +107,32 @@ def _holds(holder: dict[str, Any], path: Path, task: str | None) -> bool:
     if task is not None and holder.get("task") == task:
         return False
     process = holder.get("process")
-    if holder.get("host") != HOST:
+    if not _is_here(holder):
         return True
     if process == os.getpid() and holder.get("born") == _born(os.getpid()):
         return str(path.resolve()) in _OWN
     return isinstance(process, int) and is_alive(process) and holder.get("born") == _born(process)
+
+
+def _is_here(holder: dict[str, Any]) -> bool:
+    """Tell whether the numbers of the holder's processes are those of this process."""
+    return holder.get("host") == HOST and holder.get("container", _container()) == _container()
+
+
+def _container() -> str | None:
+    """Return what is the same for processes that see each other's numbers, until the machine is started again.
+
+    Containers may have the name of their host, and each a process 1. None if the system hides it.
+    """
+    try:
+        return os.readlink("/proc/self/ns/pid")
+    except OSError:
+        return None
+
+
+def _opened_itself(path: str, flags: int) -> int:
+    """Open a file, but not what a link in its place points to."""
+    return os.open(path, flags | getattr(os, "O_NOFOLLOW", 0))
 
 
 def _born(process: int) -> str | None:
@@ -128,8 +150,9 @@ def _now() -> dict[str, str]:
 
 def _message(path: Path, holder: dict[str, Any]) -> str:
     who = f"process {holder.get('process')} on {holder.get('host')}, since {holder.get('since', 'an unknown time')}"
-    if holder.get("host") == HOST:
+    if _is_here(holder):
         remedy = "Wait for it, end it, or give another folder."
     else:
-        remedy = f"Wait for it, or give another folder. If it is no more, as after a crash of that machine: rm {path}"
+        what = "machine" if holder.get("host") != HOST else "container"
+        remedy = f"Wait for it, or give another folder. If it is no more, as after a crash of that {what}: rm {path}"
     return f"{path.parent} is in use: another training writes there ({who}). {remedy}"

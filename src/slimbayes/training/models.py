@@ -1,6 +1,7 @@
-"""Models and objectives from a configuration."""
+"""Data, models and objectives from a configuration."""
 
 import math
+import os
 from collections.abc import Callable
 from dataclasses import replace
 from typing import Any
@@ -9,7 +10,8 @@ from torch import nn
 
 import slimbayes as sb
 from slimbayes._checks import check_choice
-from slimbayes.data.dataset import Task
+from slimbayes.data.dataset import DataSet, Task
+from slimbayes.data.registry import load_data
 from slimbayes.likelihoods import LIKELIHOODS, get_likelihood
 from slimbayes.likelihoods.registry import options_of
 from slimbayes.methods.registry import get_method, trained_methods
@@ -26,7 +28,22 @@ FITTING = {
     "poisson": ("poisson", "negative_binomial"),
 }
 
-__all__ = ["build_model", "build_objective", "check_method", "network_task"]
+__all__ = ["build_model", "build_objective", "check_method", "configured_data", "network_task"]
+
+
+def configured_data(config: TrainConfig, folder: str | os.PathLike[str] | None = None) -> DataSet:
+    """Return the data of a run.
+
+    Args:
+        config: The run.
+        folder: Where the data sets are, if not where the configuration says.
+
+    Example:
+        >>> len(configured_data(TrainConfig(data={"name": "iris", "train_limit": 20}, net="mlp")).train)
+        20
+    """
+    data = load_data(config.data.name, folder or config.data.folder, **config.data.options)
+    return data.limited(config.data.train_limit, config.data.evaluation_limit)
 
 
 def build_model(config: Method, build: Callable[[], nn.Module]) -> BayesianModel:

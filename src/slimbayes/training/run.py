@@ -9,12 +9,14 @@
 ======================  =======================================================================
 """
 
+import hashlib
 import json
 import os
 import re
 import shutil
 import warnings
 from collections.abc import Iterable
+from contextlib import suppress
 from dataclasses import asdict
 from functools import cached_property
 from pathlib import Path
@@ -22,20 +24,23 @@ from typing import Any
 
 import torch
 
-from slimbayes._files import read_json, replacing, write_json
+from slimbayes._files import read_json, replacing, with_checksum, write_json
 from slimbayes.data.dataset import DataSet, Task
 from slimbayes.data.fingerprint import differences, fingerprint
+from slimbayes.data.folders import MissingData
 from slimbayes.data.preparation import Preparation, get_preparation
 from slimbayes.model import BayesianModel
 from slimbayes.pretrained import load
 from slimbayes.training.checkpoints import Checkpoints
 from slimbayes.training.config import TrainConfig
-from slimbayes.training.models import network_task
+from slimbayes.training.models import configured_data, network_task
 from slimbayes.training.networks import build_network, check_trusted
 from slimbayes.training.parsing import as_yaml, parse_config, read_yaml
 
 __all__ = ["Run"]
 
+#: Before the last line of a stored configuration says what the others were.
+CHECKSUM = "# sha256 of the lines above: "
 TRAIN_AGAIN = "Copy the run again, or train it anew in another folder."
 
 #: Where configurations of before gave a number for what is now left open, with the same training.
@@ -84,12 +89,25 @@ class Run:
     @cached_property
     def config(self) -> TrainConfig:
         """The effective configuration."""
-        return parse_config(read_yaml(self.folder / "config.yaml"))
+        path = self.folder / "config.yaml"
+        content = read_yaml(path)
+        text, found, checksum = path.read_text().rpartition(CHECKSUM)
+        if found and checksum.strip() != _sha256(text):
+            raise ValueError(
+                f"{path} is damaged, or was changed by hand: its last line is not its SHA-256. {TRAIN_AGAIN} If the "
+                "change is meant, remove that line."
+            )
+        return parse_config(content)
 
     @cached_property
     def about(self) -> dict[str, Any]:
         """What ``run.json`` holds."""
         return read_json(self.folder / "run.json", TRAIN_AGAIN, ("task", "preparation"))
+
+    @property
+    def data(self) -> dict[str, Any] | None:
+        """The fingerprint of its data; None if nothing was stored yet, or by an older version."""
+        return self.about.get("data") if (self.folder / "run.json").is_file() else None
 
     @property
     def task(self) -> Task:
@@ -153,13 +171,15 @@ class Run:
 
     def begin(self, about: dict[str, Any], task: Task, preparation: Preparation) -> None:
         """Write what the run starts from."""
-        write_json(self.folder / "run.json", {**about, "task": asdict(task), "preparation": preparation.spec()})
+        content = {**about, "task": asdict(task), "preparation": preparation.spec()}
+        write_json(self.folder / "run.json", with_checksum(content))
         self.__dict__.pop("about", None)
 
     def store_config(self, config: TrainConfig) -> None:
         """Write the effective configuration; from now on the folder holds a run."""
+        text = as_yaml(config.as_json())
         with replacing(self.folder / "config.yaml") as (temporary,):
-            temporary.write_text(as_yaml(config.as_json()))
+            temporary.write_text(f"{text}{CHECKSUM}{_sha256(text)}\n")
         self.__dict__.pop("config", None)
 
     def check_same(self, config: TrainConfig) -> None:
@@ -178,7 +198,7 @@ class Run:
 
     def check_data(self, data: DataSet) -> None:
         """Raise unless the data are those that the run was started with; warn if it does not know, as old runs."""
-        stored = self.about.get("data")
+        stored = self.data
         if stored is None:
             warnings.warn(
                 f"{self.folder / 'run.json'} has no fingerprint of its data, as it was written by an older version: "
@@ -186,6 +206,7 @@ class Run:
                 stacklevel=3,
             )
             return
+        stored = {"task": self.about["task"], **stored}  # fingerprints of earlier versions have none
         changes = differences(stored, fingerprint(data), self.about["preparation"], data.preparation.spec())
         if changes:
             path = self.config.data.options.get("path")
@@ -196,12 +217,26 @@ class Run:
                 "predictions on new rows use slimbayes predict."
             )
 
+    def check_data_if_there(self, config: TrainConfig) -> None:
+        """Raise if the run was trained on other data than those that a configuration finds; none is no fault."""
+        with suppress(MissingData):
+            self.check_data(configured_data(config))
+
     def check_unchanged(self, config: TrainConfig) -> None:
         """Raise unless a fresh run under this configuration would be the one in the folder; its length counts."""
         self.check_same(config)
         before, now = ({"epochs": one.epochs, "steps": one.steps} for one in (self.config, config))
         if before != now:  # a run that is made longer is not what a fresh one would have been
             raise ValueError(f"The run in {self.folder} was started with another length: {before}, now {now}.")
+
+    def check_free(self) -> None:
+        """Raise if the folder holds files of names that a run writes to, but no run."""
+        found = [name for name in ("checkpoints", "metrics.jsonl", "result.json") if (self.folder / name).exists()]
+        if found and not self.exists():
+            raise FileExistsError(
+                f"{self.folder} holds {' and '.join(found)}, but no config.yaml, so that they are not of a run that "
+                "could go on: training would write over them. Give another folder, or move them away."
+            )
 
     def check_writable(self, size: int) -> None:
         """Raise unless the folder can be written to and has room for three checkpoints of ``size`` bytes."""
@@ -234,6 +269,10 @@ class Run:
         kept = [line for line in self.metrics if line["epoch"] <= epoch]
         with replacing(self.folder / "metrics.jsonl") as (temporary,):
             temporary.write_text("".join(json.dumps(line) + "\n" for line in kept))
+
+
+def _sha256(text: str) -> str:
+    return hashlib.sha256(text.encode()).hexdigest()
 
 
 def _flat(content: Any, prefix: str = "") -> dict[str, Any]:

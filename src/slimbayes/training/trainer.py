@@ -12,11 +12,10 @@ from accelerate.utils import gather_object
 from torch import Generator, Tensor, nn
 
 from slimbayes._chunks import NonFiniteOutput
-from slimbayes._files import write_json
+from slimbayes._files import with_checksum, write_json
 from slimbayes._provenance import provenance
 from slimbayes._seeds import Purpose, mix, seed_everything
 from slimbayes.data.fingerprint import fingerprint
-from slimbayes.data.registry import load_data
 from slimbayes.likelihoods import Gaussian
 from slimbayes.methods.registry import method_of
 from slimbayes.model import BayesianModel
@@ -33,7 +32,7 @@ from slimbayes.training.evaluation import evaluate
 from slimbayes.training.loop import Loop
 from slimbayes.training.memory import check_memory, check_network_size
 from slimbayes.training.meter import Meter, NonFiniteLoss
-from slimbayes.training.models import build_model, build_objective, network_task
+from slimbayes.training.models import build_model, build_objective, configured_data, network_task
 from slimbayes.training.networks import build_network
 from slimbayes.training.rates import build_cycles, build_optimiser, build_schedule, restore_schedule, switch_noise
 from slimbayes.training.run import Run
@@ -51,8 +50,7 @@ class Trainer:
         self.config, self.run, self.accelerator, self.quiet = config, run, accelerator, quiet
         self.main = accelerator.is_main_process
         seed_everything(config.seed)
-        data = load_data(config.data.name, config.data.folder, **config.data.options)
-        self.data = data.limited(config.data.train_limit, config.data.evaluation_limit)
+        self.data = configured_data(config)
         self.batches = self._batches(accelerator.process_index, accelerator.num_processes, config.accumulate)
         self.steps = config.steps or (config.epochs or 0) * self.batches.steps
         self.epochs = math.ceil(self.steps / self.batches.steps)
@@ -277,11 +275,11 @@ class Trainer:
     def _score_and_store(self, epoch: int, means: dict[str, Any], rho: Tensor | None) -> None:
         """Validate and write a checkpoint of a model with its predictive noise; ``rho`` is to train on with."""
         config, step = self.config, self.loop.elbo.steps
+        # One draw of each member unless told otherwise: an epoch is not to wait long for its scores.
+        samples = 1 if config.evaluation.samples is None else config.evaluation.samples
         validation = None
         if self.data.validation is not None and (epoch % config.evaluation.every == 0 or epoch == self.epochs):
-            wanted = config.evaluation.samples
-            # One draw of each member unless told otherwise: an epoch is not to wait long for its scores.
-            validation = self._scores(self.bare, "validation", 1 if wanted is None else wanted)
+            validation = self._scores(self.bare, "validation", samples)
             if not math.isfinite(validation["nll"]):
                 raise NonFiniteLoss(f"the validation NLL is not finite after step {step}: {validation}")
         states = gather_object([random_state()])
@@ -305,7 +303,7 @@ class Trainer:
             # What collects has its best posterior at the end, however well one epoch's weights do.
             nll = None if validation is None or self.collector is not None else validation["nll"]
             self.run.checkpoints.save(self.bare, state, epoch, nll)
-            self.progress.show(epoch, self.epochs, means, validation)
+            self.progress.show(epoch, self.epochs, means, validation, self.bare.members * max(1, samples))
         if validation is not None and config.trackers:
             self.accelerator.log({f"validation/{name}": value for name, value in validation.items()}, step)
         self.accelerator.wait_for_everyone()
@@ -346,7 +344,7 @@ class Trainer:
                 "parameters": count_parameters(self.bare),
                 **provenance(),
             }
-            write_json(self.run.folder / "result.json", result)
+            write_json(self.run.folder / "result.json", with_checksum(result))
         self.accelerator.wait_for_everyone()
 
     def close(self) -> None:
