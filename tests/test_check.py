@@ -45,12 +45,74 @@ class Positions(Concatenated):
         return a.mean() + self.f(torch.linspace(-1, 1, 24).unsqueeze(1).expand(24, WIDTH))[: len(a)]
 
 
-@pytest.mark.parametrize("network", [Concatenated, Sorted, TimeOnTheLeft, AcrossExamples, Positions])
+@pytest.mark.parametrize("network", [Concatenated, Sorted, TimeOnTheLeft, AcrossExamples])
 @pytest.mark.parametrize("options", [{}, {"family": "delta", "init": "ones"}])
 def test_rows_out_of_order_are_found(network, options):
     model = sb.rank1(network(), members=4, **options)
     with pytest.raises(ValueError, match="does not keep its rows in order.*[Cc]oncatenate along another axis"):
         model.check(torch.randn(BATCH, WIDTH), torch.randn(BATCH, WIDTH))
+
+
+class TimeFirstInside(Concatenated):
+    """Takes sequences batch first, and turns them round: 24 steps stand where the layers look for 24 rows."""
+
+    def forward(self, a, b):
+        return self.f(b.unsqueeze(1).expand(-1, 24, -1).transpose(0, 1)).mean(0) + a.mean()
+
+
+class TimeFirstGRU(TimeFirstInside):
+    def __init__(self) -> None:
+        super().__init__()
+        self.f = nn.GRU(WIDTH, 4, batch_first=True)
+
+    def forward(self, a, b):
+        return self.f(b.unsqueeze(1).expand(-1, 24, -1).transpose(0, 1))[0].mean(0) + a.mean()
+
+
+CONVERSIONS = {
+    "rank1": lambda net: sb.rank1(net, members=4),
+    "batch_ensemble": lambda net: sb.batch_ensemble(net, members=4),
+    "mean_field": lambda net: sb.mean_field(net, estimator="flipout"),
+    "k_tied": sb.k_tied,
+    "mc_dropout": sb.mc_dropout,
+}
+
+
+@pytest.mark.parametrize("network", [Positions, TimeFirstInside, TimeFirstGRU])
+@pytest.mark.parametrize("method", CONVERSIONS)
+def test_a_layer_that_does_not_see_the_batch_is_named_in_the_first_pass(method, network):
+    """Before, 24 positions were dealt out to 24 rows, or to 4, without a word: draws mixed in every output."""
+    model = CONVERSIONS[method](network())
+    for batch, samples in ((6, 1), (6, 4), (24, 1), (3, 2)):
+        a, b = torch.randn(2, batch, WIDTH)
+        for call in (model, model.predict, model.check):
+            with pytest.raises(ValueError, match=r"Layer f got 24 rows.*(convert with another `batch_dim`|row_dim)"):
+                call(a, b, **({} if call == model.check else {"samples": samples}))
+    assert not model.rows_known
+
+
+@pytest.mark.parametrize("first", ["a pass that failed", "a prediction", "a check"])
+def test_tables_of_positions_are_found_whatever_comes_first(first):
+    """Before, a pass that failed, and a prediction's estimate of its memory, ended the search for them."""
+
+    class Located(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.tokens, self.places, self.f = nn.Embedding(9, 4), nn.Embedding(8, 4), nn.Linear(4, 3)
+
+        def forward(self, x):
+            return self.f(self.tokens(x) + self.places(torch.arange(x.shape[1]))).mean(1)
+
+    model = sb.mean_field(Located(), estimator="flipout", init_std=0.5)
+    x = torch.randint(9, (4, 8))
+    if first == "a prediction":
+        assert model.predict(x, samples=2).draws.shape == (2, 4, 3)  # 8 positions, and 8 rows
+    elif first == "a pass that failed":
+        with pytest.raises(IndexError):
+            model(x + 20)
+        assert model(x).shape == (1, 4, 3)
+    model.check(x)
+    assert model.net.places.by_position
 
 
 @pytest.mark.parametrize(("method", "network"), CASES)

@@ -6,7 +6,7 @@ import pytest
 import torch
 from torch import nn
 from torch_geometric.data import Batch, Data
-from torch_geometric.nn import GATConv, GATv2Conv, GCNConv, SAGEConv, global_mean_pool
+from torch_geometric.nn import GAT, GCN, GATConv, GATv2Conv, GCNConv, GraphSizeNorm, SAGEConv, global_mean_pool
 
 import slimbayes as sb
 
@@ -173,6 +173,49 @@ def test_edges_are_recognised_by_name_and_refused_without():
     model(x, sb.BatchAxis(edges, dim=None), samples=0)  # the user's word
 
 
+@pytest.mark.parametrize("first", [torch.arange(NODES), torch.randn(NODES, 5, 4)], ids=["numbers", "histories"])
+def test_edges_are_refused_beside_other_inputs_than_a_table(first):
+    """Before, nodes given by their numbers, or with a history each, sent all messages to draw 0."""
+
+    class Unnamed(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.names, self.conv = nn.Embedding(NODES, 4), OwnConv(4, 3)
+
+        def forward(self, x, pairs):
+            return self.conv(x if x.is_floating_point() else self.names(x), pairs)
+
+    model, edges = sb.rank1(Unnamed(), members=3), graph()[1]
+    for call in (model, model.predict):
+        with pytest.raises(ValueError, match=r"shape \(2, 12\) addresses.*index=True"):
+            call(first, edges)
+    torch.testing.assert_close(
+        model(first, sb.BatchAxis(edges, index=True), samples=0)[1], model.member(1)(first, edges)
+    )
+
+
+def test_matrices_between_examples_are_named():
+    class Adjacent(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.lin = nn.Linear(4, 3)
+
+        def forward(self, x, adjacency):
+            return adjacency @ self.lin(x)
+
+    x, adjacency = torch.randn(NODES, 4), (torch.rand(NODES, NODES) < 0.3).float()
+    for model in (sb.rank1(Adjacent(), members=3), sb.mean_field(Adjacent())):
+        with pytest.raises(ValueError, match=r"shape \(7, 7\) was taken for the rows of 7.*model\(x\[None\]"):
+            model.predict(x, adjacency)
+        for call in (model, model.predict):
+            with pytest.raises(ValueError, match=r"a sparse matrix of shape \(7, 7\).*indices\(\), index=True"):
+                call(x, adjacency.to_sparse())
+        shared = sb.BatchAxis(adjacency, dim=None)
+        draw = model.draw(2)
+        whole = model(x[None], shared, draw=draw)
+        torch.testing.assert_close(whole[1, 0], model.member(0, sample=1, draw=draw)(x, adjacency))
+
+
 def test_wrong_indices_are_named():
     x, edges = graph()
     with pytest.raises(ValueError, match=r"positions from 0 to 6, but got \d+ to 9"):
@@ -212,6 +255,63 @@ def test_edges_behind_appended_loops_stay_points(conv):
         assert ("first.lin_edge" in model.summary().converted) is not loops
         assert not loops or "add_self_loops=False" in model.summary().left["first.lin_edge"]
         model.check(*graph(), torch.randn(EDGES, 2))
+
+
+CONVERTING = {name: make for name, make in METHODS.items() if name != "deep_ensemble"}
+
+
+@pytest.mark.parametrize("method", CONVERTING)
+@pytest.mark.parametrize("norm", ["LayerNorm", "GraphNorm", "InstanceNorm", "PairNorm"])
+def test_what_mixes_the_nodes_of_all_draws_is_refused_until_it_knows_the_graphs(norm, method):
+    """Before, draws shared the statistics of these norms, by up to 90% of the outputs, without a word."""
+    torch.manual_seed(0)
+    net, (x, edges) = GCN(4, 8, 2, 3, norm=norm), graph()
+    for call in (lambda model: model(x, edges), lambda model: model.predict(x, edges)):
+        model = CONVERTING[method](net)
+        with pytest.raises(ValueError, match=r"norm or a pooling over all nodes.*zeros for a single one"):
+            call(model)
+        assert model.training
+    model, batch = CONVERTING[method](net).eval(), torch.zeros(NODES, dtype=torch.long)
+    draw = model.draw(2)
+    with torch.no_grad():
+        outputs = model(x, edges, batch=batch, draw=draw)
+        for d in range(2 * model.members):
+            alone = model.member(d // 2, sample=d % 2, draw=draw)(x, edges, batch=batch)
+            torch.testing.assert_close(outputs[d], alone, rtol=1e-5, atol=2e-6)
+
+
+def test_stock_networks_with_norms_of_nodes_pass():
+    x, edges = graph()
+    for net in (GCN(4, 8, 2, 3, norm="BatchNorm"), GAT(4, 8, 2, 3, norm="LayerNorm", norm_kwargs={"mode": "node"})):
+        assert sb.rank1(net, members=3)(x, edges).shape == (3, NODES, 3)
+
+
+def test_draws_of_whole_networks_see_a_graph_each():
+    """Two samples of a member are two graphs, of which each has its own size."""
+
+    class Sized(Nodes):
+        def __init__(self) -> None:
+            super().__init__()
+            self.norm = GraphSizeNorm()
+
+        def forward(self, x, edge_index):
+            return self.norm(super().forward(x, edge_index))
+
+    model, inputs = ensemble(Sized()).eval(), graph()
+    found = model(*inputs, samples=3)
+    for k in range(2):
+        torch.testing.assert_close(found[3 * k + 2], model.member(k)(*inputs))
+
+
+def test_a_pooled_graph_is_told_how_to_say_so():
+    class Pooled(Graphs):
+        def forward(self, x, edge_index, batch=None):
+            return super().forward(x, edge_index, batch)
+
+    model, (x, edges) = sb.rank1(Pooled(), members=3), graph()
+    with pytest.raises(ValueError, match=r"Layer head got 1 rows.*which graph each belongs to: sb\.BatchAxis"):
+        model(x, edges)
+    assert model(x, edges, torch.zeros(NODES, dtype=torch.long)).shape == (3, 1, 3)
 
 
 def test_a_graph_convolution_learns():

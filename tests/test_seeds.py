@@ -116,6 +116,12 @@ def test_numbers_of_a_part_are_those_of_the_whole():
 
 JOINT = {
     "rank1": lambda: sb.rank1(nn.Linear(7, 1), members=1, dropout_rate=0.3, init="ones"),
+    **{
+        family: lambda family=family: sb.rank1(
+            nn.Sequential(nn.Linear(7, 64), nn.Tanh(), nn.Linear(64, 1)), members=1, family=family, init="ones"
+        )
+        for family in ("student_t", "cauchy", "log_normal")
+    },
     "mean_field": lambda: sb.mean_field(nn.Linear(7, 1), estimator="local", init_std=0.1),
     "k_tied": lambda: sb.k_tied(nn.Linear(7, 1), k=1, estimator="local", init_std=0.1),
 }
@@ -151,7 +157,7 @@ def test_draws_have_signs_of_their_own(monkeypatch):
     of_factor = type(factor).drawn
     monkeypatch.setattr(type(factor), "drawn", keep)
     model(torch.ones(64, 64), samples=4)
-    signs = row_noise.signs_of(drawn[0].bits, 64).reshape(16, 64 * 64).double()
+    signs = row_noise.signs_of(drawn[-1].bits, 64).reshape(16, 64 * 64).double()
     off = signs @ signs.T / signs.shape[1] - torch.eye(16)
     assert off.abs().max() < 5 / signs.shape[1] ** 0.5
 

@@ -2,6 +2,7 @@
 
 import sys
 from concurrent.futures import ThreadPoolExecutor
+from threading import Thread
 
 import pytest
 import torch
@@ -77,7 +78,7 @@ def test_a_layer_outside_a_pass_raises_while_another_thread_has_one():
     model(torch.ones(4, 3))
     outside.append(called_alone())
     assert all("outside a forward pass" in text for text in (*inside, *outside))
-    assert len(inside) == 1
+    assert len(inside) == 3  # the first pass comes after two that try the network
 
 
 class Calling(nn.Module):
@@ -150,3 +151,34 @@ def test_a_generator_that_is_left_half_way_changes_nothing():
     assert torch.equal(between, model(x, samples=3, generator=torch.Generator().manual_seed(5)))
     started.close()
     assert model.sampling.rows is None
+
+
+class Cascade(nn.Module):
+    """Predicts with another model in its forward."""
+
+    def __init__(self, inner: sb.BayesianModel) -> None:
+        super().__init__()
+        self.inner, self.head = [inner], nn.Linear(4, 3)  # in a list: it is not to be converted
+
+    def forward(self, x):
+        return self.head(self.inner[0].predict(x, samples=2, seed=0, likelihood="gaussian").mean)
+
+
+def test_a_network_that_predicts_with_another_model_answers():
+    """Before, a prediction waited for itself: both models were tried under one lock."""
+    inner = sb.mean_field(nn.Linear(4, 4), init_std=0.1)
+    model, x = sb.rank1(Cascade(inner), members=2, dropout_rate=0.1), torch.randn(5, 4)
+    found: list = []
+    threads = [
+        Thread(target=lambda: found.append(model.predict(x, samples=2, seed=1).draws), daemon=True)
+        for _ in range(THREADS)
+    ]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join(timeout=20)
+    assert len(found) == THREADS
+    features = inner.predict(x, samples=2, seed=0, likelihood="gaussian").mean
+    alone = model.predict(x, samples=2, seed=1).draws
+    assert all(torch.equal(one, alone) for one in found)
+    torch.testing.assert_close(model(x, samples=0)[1], model.member(1).head(features))

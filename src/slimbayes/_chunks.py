@@ -13,6 +13,7 @@ from torch import Generator, Tensor, nn
 
 from slimbayes import batching
 from slimbayes._checks import check_count
+from slimbayes._graphs import advice_on_matrices
 from slimbayes.prediction import Prediction, PredictionSummary, check_joinable
 from slimbayes.sampling import BLOCK, Blocks, Part, check_sampling
 
@@ -34,8 +35,6 @@ KEPT = 2**24
 #: Numbers in all draws' outputs that are summarised at once.
 SUMMARISED = 2**20
 
-#: Serialises probes, which watch the network by hooks.
-_probing = threading.Lock()
 #: Evaluations under way in all threads, by module that was in training mode before.
 _evaluating: dict[nn.Module, int] = {}
 _counting = threading.Lock()
@@ -220,6 +219,9 @@ def _explaining(model: BayesianModel, inputs: Any) -> Iterator[None]:
                     f"Expected inputs of `predict` that fit weights of {model.dtype}, but got {x.dtype}: "
                     f"{str(error).splitlines()[0]}. Use x.to(model.dtype), or model.to(x.dtype)."
                 ) from error
+        size = batching.batch_size(inputs, model.sampling.batch_dim)
+        if isinstance(error, RuntimeError) and (advice := advice_on_matrices(inputs, size)):
+            raise ValueError(f"{str(error).splitlines()[0]}.{advice}") from error
         raise
 
 
@@ -315,7 +317,7 @@ def _bytes_per_row(model: BayesianModel, args: Any, kwargs: Any, size: int) -> i
     shapes as the last ones need no new estimate.
     """
     shapes = [(x.shape, x.dtype) for x in batching.tensors((args, kwargs))]
-    with _probing:
+    with model.trial:
         probed = model.probed
         if probed is None or probed[0] != shapes:
             probed = model.probed = (shapes, _probe(model, args, kwargs, size))
@@ -325,13 +327,17 @@ def _bytes_per_row(model: BayesianModel, args: Any, kwargs: Any, size: int) -> i
 def _probe(model: BayesianModel, args: Any, kwargs: Any, size: int) -> int:
     largest, thread = [1], threading.get_ident()
 
+    def meant() -> bool:
+        """Tell this pass from those of other threads, and from those that try the network before the first pass."""
+        return threading.get_ident() == thread and model.passes.looking is None
+
     def note(module: nn.Module, inputs: Any, output: Any) -> None:
-        if threading.get_ident() != thread:  # the network may be at work in other threads
+        if not meant():
             return
         largest[0] = max(largest[0], *(x.numel() * x.element_size() for x in batching.tensors((inputs, output))), 1)
 
     def stop(module: nn.Module, inputs: Any, output: Any) -> None:
-        if threading.get_ident() == thread:
+        if meant():
             raise _Answered
 
     hooks = [module.register_forward_hook(note) for module in model.net.modules()]

@@ -9,6 +9,12 @@ from torch import Tensor, nn
 
 from slimbayes.batching import BatchAxis, addresses_rows, axis_of, is_graph_data, leaves, map_leaves, tensors
 
+#: What to do where nodes are put together, and those of one draw must be told from those of another.
+WHICH_GRAPH = (
+    "If nodes are pooled, or normalised together, say which graph each belongs to: sb.BatchAxis(batch, "
+    "index=number_of_graphs), zeros for a single one; with PyTorch Geometric give a Batch."
+)
+
 
 def mark(args: Any, kwargs: Any, names: Sequence[str], batch_dim: int) -> tuple[Any, Any]:
     """Mark all inputs of a network if some of them address rows; leave the inputs of other networks as they are.
@@ -25,6 +31,7 @@ def mark(args: Any, kwargs: Any, names: Sequence[str], batch_dim: int) -> tuple[
     args = tuple(_named(_recognised, x, names[i] if i < len(names) else "") for i, x in enumerate(args))
     kwargs = {name: _named(_recognised, x, name) for name, x in kwargs.items()}
     if not addresses_rows((args, kwargs)):
+        _refuse_sparse((args, kwargs))
         _refuse_loose_indices((args, kwargs), batch_dim)
         return args, kwargs
     nodes = _nodes(args, kwargs, names)
@@ -118,16 +125,52 @@ def _belonging(leaf: Any, known: Iterable[int]) -> Any:
     return BatchAxis(leaf, None)
 
 
+def _refuse_sparse(tree: Any) -> None:
+    """Raise for a sparse matrix beside another input: it is one between examples, which draws would have to share."""
+    for leaf in [*leaves(tree)][1:]:
+        if isinstance(leaf, Tensor) and leaf.layout != torch.strided:
+            raise ValueError(
+                f"Expected inputs that have rows, but got a sparse matrix of shape {tuple(leaf.shape)}. Of a graph, "
+                "give its edges: sb.BatchAxis(adjacency.to_sparse_coo().coalesce().indices(), index=True)."
+            )
+
+
+def advice_on_matrices(tree: Any, size: int) -> str:
+    """Return what to do if an input that was taken for rows is a matrix between examples, such as a dense adjacency."""
+    for leaf in [*leaves(tree)][1:]:
+        if isinstance(leaf, Tensor) and leaf.shape == (size, size) and size > 1:
+            return (
+                f" An input of shape {tuple(leaf.shape)} was taken for the rows of {size} examples. If it is a matrix "
+                "between them, as a graph's adjacency, give the graph as one example: model(x[None], "
+                "sb.BatchAxis(adjacency, dim=None)); or its edges, sb.BatchAxis(edges, index=True)."
+            )
+    return ""
+
+
 def _refuse_loose_indices(tree: Any, batch_dim: int) -> None:
-    """Raise for whole numbers beside a table of features that do not carry its batch: they may be positions in it."""
+    """Raise for whole numbers that do not carry the batch of the first input, and may be positions in it.
+
+    Beside a table of features these are all that have one or two axes; beside other inputs, such as numbers of nodes or
+    their histories, pairs of what may be positions.
+    """
     found = list(leaves(tree))
     first = found[0] if found else None
-    if not isinstance(first, Tensor) or first.dim() != 2 or not first.is_floating_point():
+    if not isinstance(first, Tensor) or not first.dim():
         return
-    for leaf in found:
-        batched = not isinstance(leaf, Tensor) or axis_of(leaf, first.shape[0], batch_dim) is not None
-        if not batched and _whole(leaf) and 1 <= leaf.dim() <= 2:
+    table = first.dim() == 2 and first.is_floating_point()
+    for leaf in found[1:]:
+        if not isinstance(leaf, Tensor) or not _whole(leaf) or axis_of(leaf, first.shape[0], batch_dim) is not None:
+            continue
+        if 1 <= leaf.dim() <= 2 if table else _pairs(leaf, first.shape[0]):
             raise _loose(leaf)
+
+
+def _pairs(leaf: Tensor, rows: int) -> bool:
+    """Tell whether a tensor may hold pairs of positions, ``(2, edges)``."""
+    if leaf.dim() != 2 or leaf.shape[0] != 2 or not leaf.numel() or torch.compiler.is_compiling():
+        return False
+    low, high = leaf.aminmax()
+    return bool((low >= 0) & (high < rows))
 
 
 def _loose(leaf: Tensor) -> ValueError:
@@ -183,9 +226,7 @@ def split_draws(tree: Any, draws: int, known: set[int], alone: bool) -> Any:
         if not isinstance(leaf, Tensor) or leaf.shape[0] % draws or leaf.shape[0] // draws not in possible:
             raise ValueError(
                 f"Expected the network's output to have a row for each node, edge or graph ({sorted(known)}) of each "
-                f"of {draws} draws, but got shape {tuple(next(tensors(leaf)).shape)}. If nodes are pooled, say which "
-                "graph each belongs to: sb.BatchAxis(batch, index=number_of_graphs), zeros for a single one; with "
-                "PyTorch Geometric give a Batch."
+                f"of {draws} draws, but got shape {tuple(next(tensors(leaf)).shape)}. {WHICH_GRAPH}"
             )
         return leaf.unflatten(0, (draws, -1))
 

@@ -24,6 +24,19 @@ Selector = str | type[nn.Module] | Callable[[str, nn.Module], bool] | Iterable[A
 #: Takes a plain layer and the method's settings; returns the Bayesian layer, the same object or a new one.
 Converter = Callable[[nn.Module, Any], nn.Module]
 
+#: Parameters of torch's layers that may be computed from others; recurrent layers name theirs.
+WEIGHTS = (
+    "weight",
+    "bias",
+    "in_proj_weight",
+    "in_proj_bias",
+    "q_proj_weight",
+    "k_proj_weight",
+    "v_proj_weight",
+    "bias_k",
+    "bias_v",
+)
+
 ModuleT = TypeVar("ModuleT", bound=nn.Module)
 
 #: By method: a class, or the qualified name of one whose library is not imported for it, and its converter.
@@ -186,9 +199,16 @@ def _why_not_computed(module: nn.Module) -> str:
             f"its {', '.join(sorted(others))} is parametrized; call "
             "torch.nn.utils.parametrize.remove_parametrizations first"
         )
-    computed = isinstance(getattr(module, "weight", None), Tensor) and "weight" not in module._parameters
-    if computed and not parametrize.is_parametrized(module) and computing_hook(module) is None:
-        return "its weight is computed by a hook (pruning); remove that first (torch.nn.utils.prune.remove)"
+    # Torch's own parameters, where something puts a tensor in their place before each pass.
+    names = (*WEIGHTS, *getattr(module, "_flat_weights_names", ()))
+    computed = [name for name in names if isinstance(vars(module).get(name), Tensor)]
+    if computed == ["weight"] and computing_hook(module) is not None:
+        return ""
+    if computed:
+        return (
+            f"its {', '.join(computed)} is computed by a hook (pruning, weight norm); remove that first "
+            "(torch.nn.utils.prune.remove, torch.nn.utils.remove_weight_norm)"
+        )
     return ""
 
 
@@ -394,15 +414,19 @@ def _by_name(selector: Selector, name: str) -> bool:
 def copy_of(module: ModuleT) -> ModuleT:
     """Return a deep copy; tensors with a history, which torch refuses to copy, come without it.
 
-    Such are weights computed by hooks (old weight_norm, pruning) and activations that a network keeps.
+    Such are weights computed by hooks (old weight_norm, pruning) and activations that a network keeps, also in lists.
     """
-    memo = {
-        id(value): value.detach().clone()
-        for part in module.modules()
-        for value in vars(part).values()
-        if isinstance(value, Tensor) and not value.is_leaf
-    }
+    kept = (value for part in module.modules() for value in vars(part).values())
+    memo = {id(x): x.detach().clone() for value in kept for x in _tensors_in(value) if not x.is_leaf}
     return copy.deepcopy(module, memo)
+
+
+def _tensors_in(value: Any) -> list[Tensor]:
+    """Return a tensor, or those of a list, tuple or dict; torch's recurrent layers have such a list."""
+    if isinstance(value, Tensor):
+        return [value]
+    nested = value.values() if type(value) is dict else value if type(value) in (list, tuple) else ()
+    return [x for x in nested if isinstance(x, Tensor)]
 
 
 def replace(root: nn.Module, old: nn.Module, new: nn.Module) -> None:

@@ -73,14 +73,21 @@ class Family(ABC):
     name: ClassVar[str]
     #: Values are positive (log-normal, half-Cauchy) rather than real.
     positive: ClassVar[bool] = False
-    #: A draw is ``loc + scale * noise``, and minus the noise has the noise's distribution.
-    symmetric: ClassVar[bool] = False
     #: Draws differ from each other; False for a point mass.
     random: ClassVar[bool] = True
     #: May be a posterior; False for those that only serve as priors.
     posterior: ClassVar[bool] = True
     #: Standard deviation of the truncated-normal jitter that the reference puts on the initial rho.
     rho_jitter: ClassVar[float] = 0.0
+
+    @property
+    def shares_magnitudes(self) -> bool:
+        """Whether rows may share the magnitudes of their noise, each with signs of its own.
+
+        The noise is then symmetric, a draw is ``loc + scale * noise``, and its fourth moment is finite: without that,
+        the rows would meet outliers together, and the correlation of two over many draws would not settle at 0.
+        """
+        return False
 
     @abstractmethod
     def noise(self, shape: tuple[int, ...], like: Tensor, generator: Generator | None = None) -> Tensor:
@@ -131,8 +138,11 @@ class Normal(Family):
     """N(loc, scale^2)."""
 
     name: ClassVar[str] = "normal"
-    symmetric: ClassVar[bool] = True
     rho_jitter: ClassVar[float] = 0.1
+
+    @property
+    def shares_magnitudes(self) -> bool:  # noqa: D102
+        return type(self) is Normal
 
     def noise(  # noqa: D102
         self, shape: tuple[int, ...], like: Tensor, generator: Generator | None = None
@@ -159,7 +169,6 @@ class LogNormal(Normal):
     """exp(N(loc, scale^2)): positive factors (appendix C.1); ``loc`` and ``scale`` live in log space."""
 
     name: ClassVar[str] = "log_normal"
-    symmetric: ClassVar[bool] = False
     positive: ClassVar[bool] = True
 
     def transform(self, loc: Tensor, scale: Tensor, noise: Tensor) -> Tensor:  # noqa: D102
@@ -185,7 +194,6 @@ class Cauchy(Family):
     """Cauchy(loc, scale), drawn as loc + scale tan(pi (u - 1/2))."""
 
     name: ClassVar[str] = "cauchy"
-    symmetric: ClassVar[bool] = True
 
     def noise(  # noqa: D102
         self, shape: tuple[int, ...], like: Tensor, generator: Generator | None = None
@@ -214,7 +222,10 @@ class StudentT(Family):
 
     df: float = 3.0
     name: ClassVar[str] = "student_t"
-    symmetric: ClassVar[bool] = True
+
+    @property
+    def shares_magnitudes(self) -> bool:  # noqa: D102
+        return self.df > 4
 
     def __post_init__(self) -> None:
         check_number("df", self.df, low=0.0, remedy="Small values have heavy tails; 1 is the Cauchy distribution.")
@@ -261,7 +272,6 @@ class HalfCauchy(Cauchy):
     """|Cauchy(0, scale)|, a prior for positive factors; it starts at zero whatever ``loc`` is."""
 
     name: ClassVar[str] = "half_cauchy"
-    symmetric: ClassVar[bool] = False
     positive: ClassVar[bool] = True
     posterior: ClassVar[bool] = False
 

@@ -16,7 +16,7 @@ import torch
 from torch import Generator, Tensor, nn
 
 from slimbayes import _graphs, batching
-from slimbayes._check_rows import check_rows, find_position_tables
+from slimbayes._check_rows import check_graph, check_rows, look_at_rows
 from slimbayes._checks import check_choice, check_count, check_keywords
 from slimbayes._chunks import MAX_MEMORY
 from slimbayes._chunks import predict as predict_in_chunks
@@ -24,7 +24,7 @@ from slimbayes._saving import save
 from slimbayes.conversion import Conversion, copy_of, replace
 from slimbayes.ensembles._refreshed_posterior import RefreshedPosterior
 from slimbayes.ensembles._statistics import refresh_statistics
-from slimbayes.ensembles.networks import Networks
+from slimbayes.ensembles.networks import Networks, Turn
 from slimbayes.layers.base import BayesianLayer, Collects, Stochastic, share_passes
 from slimbayes.layers.rank1 import Factor
 from slimbayes.layers.transformer import close_fast_paths, undo_patches
@@ -79,8 +79,13 @@ class BayesianModel(nn.Module):
         share_passes(self.net, self.passes)
         self.patches = close_fast_paths(self.net)
         self._checked = False
-        #: Whether a pass has shown which random tables are read by position.
-        self.tables_known = False
+        #: Held while the network is tried, on an example or two, so that hooks hear one thread. It is the model's own:
+        #: a network may predict with another model, which may at the same time be tried in another thread.
+        self.trial = Turn()
+        #: Whether a pass has shown which layers see the batch, and which random tables are read by position.
+        self.rows_known = False
+        #: Whether a pass has shown that the network keeps the nodes of one draw apart from those of another.
+        self.graphs_known = False
         #: Shapes of the inputs that were predicted last, and a row's memory with them.
         self.probed: tuple[Any, int] | None = None
         first = self.net.networks[0] if isinstance(self.net, Networks) else self.net
@@ -135,16 +140,27 @@ class BayesianModel(nn.Module):
             raise ValueError("Expected a batch of at least one example, but got an empty one.")
         graph = _graphs.lengths((args, kwargs)) if batching.addresses_rows((args, kwargs)) else None
         axes, self.passes.axes = self.passes.axes, None  # asked of this pass, not of one within it
-        if not self.tables_known and not torch.compiler.is_compiling():
-            find_position_tables(self, args, kwargs, size)
+        followed = torch.compiler.is_compiling() or torch.jit.is_tracing()
+        if not self.rows_known and not followed:
+            look_at_rows(self, args, kwargs, size)
+        if graph and not self.graphs_known and not followed:
+            check_graph(self, args, kwargs)
         each = samples if samples > 1 else 1  # not max: compilers are to know that one is one, not an unknown
         split = self.training and self.options.get("train_on") == "split"
         rows = self.members * each * (-(-size // self.members) if split else size)
+        given = args, kwargs
         # Whose turn it is first is random, so that every member meets every example sooner or later.
         first = self._first(generator) if split else 0
         change = self._dealt(each, first) if split else self._tiled(self.members * each)
         args, kwargs = batching.on_batch((args, kwargs), size, batch_dim, change, self.independent)
-        output = self._run(args, kwargs, samples, noise, rows, generator, draw)
+        try:
+            output = self._run(args, kwargs, samples, noise, rows, generator, draw)
+        except (ValueError, RuntimeError) as error:
+            if graph and isinstance(error, ValueError):
+                raise ValueError(f"{error} {_graphs.WHICH_GRAPH}") from error
+            if isinstance(error, RuntimeError) and (advice := _graphs.advice_on_matrices(given, size)):
+                raise ValueError(f"{str(error).splitlines()[0]}.{advice}") from error
+            raise
         if graph:
             return _graphs.split_draws(output, self.members * each, graph, self.independent)
         if axes is not None:
@@ -178,13 +194,14 @@ class BayesianModel(nn.Module):
         if noise == "shared" and draw is None and samples > 0 and not at_work:
             draw = self.draw(samples, generator)
         first = not self._checked and not torch.compiler.is_compiling()
-        called: set[str] | None = set() if first else None
+        seen: dict[str, list[Any]] | None = {} if first else self.passes.looking
         batch_dim = self.sampling.batch_dim
-        with self._pass(Sampling(samples, noise, rows, batch_dim, generator, draw, {}, called, True)):
+        with self._pass(Sampling(samples, noise, rows, batch_dim, generator, draw, {}, seen, True)):
             output = self.net(*args, **kwargs)
-        if called is not None:
-            self._checked = True
-            self._warn_if_bypassed(called)
+        if first:
+            assert seen is not None
+            self._checked = self.rows_known = self.graphs_known = True
+            self._warn_if_bypassed(set(seen))
         return output
 
     @contextmanager

@@ -43,7 +43,7 @@ class Sampling:
         held: Values drawn beforehand, by name, one row per member and sample; they win over ``noise``.
         drawn: Values drawn in this pass with noise per example, by name: a layer that is called twice, or step by
             step, keeps its draw.
-        called: Collects the names of the layers that ran, while the model wants to know.
+        seen: While the model wants to know: by the name of each layer that ran, the rows that it saw in each call.
         in_model: The layers belong to a model, and run only inside its forward pass.
     """
 
@@ -54,7 +54,7 @@ class Sampling:
     generator: Generator | None = None
     held: dict[str, Tensor] | None = None
     drawn: dict[str, Any] | None = None
-    called: set[str] | None = None
+    seen: dict[str, list[Any]] | None = None
     in_model: bool = False
 
     def weights(self, sample_per: str, members: int = 1) -> int:
@@ -73,12 +73,14 @@ class Passes(threading.local):
     Attributes:
         now: The state of the pass under way.
         axes: Asks the next pass for the batch axis of each of the network's outputs.
+        looking: Collects ``Sampling.seen`` of passes that this thread makes to try the network; None in all others.
     """
 
     def __init__(self, at_rest: Sampling | None = None) -> None:
         self.at_rest = Sampling() if at_rest is None else at_rest  # runs once in each thread
         self.now = self.at_rest
         self.axes: list[int | None] | None = None
+        self.looking: dict[str, list[Any]] | None = None
 
     def __reduce__(self) -> Any:
         """Copy what is at rest: a pass belongs to its thread."""

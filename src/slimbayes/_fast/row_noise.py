@@ -72,7 +72,7 @@ def signed_noise(factor: Any, rows: int, sampling: Any) -> SignedNoise | Tensor 
         sampling: The pass under way.
     """
     loc, family, members = factor.loc, factor.family, factor.members
-    if factor.clip is not None or loc.dim() != 2 or not family.symmetric:
+    if factor.clip is not None or loc.dim() != 2 or not family.shares_magnitudes:
         return None
     found = _magnitudes_and_bits(factor.name, rows, members, loc, family, sampling)
     if found is None:

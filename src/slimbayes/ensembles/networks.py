@@ -101,7 +101,9 @@ class Networks(BayesianLayer, Collects, nn.Module):
         rows, batch_dim = sampling.rows, sampling.batch_dim
         assert rows is not None
         states = self._states()
-        groups = len(self.networks) if states is None else len(states)
+        # Draws of a graph, whose batch is one whole, run one by one: a network may mix all nodes that it sees.
+        members = rows if batching.addresses_rows((args, kwargs)) else len(self.networks)
+        groups = members if states is None else len(states)
         refused = False
         if groups > 1 and self._vectorises(args, kwargs):
             try:
@@ -110,9 +112,9 @@ class Networks(BayesianLayer, Collects, nn.Module):
                 refused = True
 
         def run(group: int, args: Any, kwargs: Any) -> Any:
-            if states is None:
-                return self.networks[group](*args, **kwargs)
             network = self.networks[group * len(self.networks) // groups]
+            if states is None:
+                return network(*args, **kwargs)
             return self.layout.call(network, self.layout.state(states[group]), args, kwargs)
 
         output = in_groups(run, groups, rows, batch_dim, args, kwargs)

@@ -142,6 +142,10 @@ class Collects:
         """Take in what training has arrived at."""
 
 
+class NoRowsError(ValueError):
+    """A layer's input does not carry the model's rows."""
+
+
 class BayesianLayer(InPass):
     """A layer with stochastic parts, made from a plain torch layer by changing its class in place.
 
@@ -198,15 +202,17 @@ class BayesianLayer(InPass):
                 "the model, or use model.member(k) for a plain network. Activation checkpointing calls layers again "
                 "in the backward pass: switch it off."
             )
-        if sampling.called is not None:
-            sampling.called.add(self.name)
+        if sampling.seen is not None:
+            sampling.seen.setdefault(self.name, [])
         return sampling
 
     def rows_of(self, x: Tensor, axis: int) -> int:
         """Return the rows on ``axis``, or raise if they are not the model's rows."""
-        rows, made = x.shape[axis], self.sampling.rows
+        rows, made, seen = x.shape[axis], self.sampling.rows, self.sampling.seen
+        if seen is not None:
+            seen[self.name].append(rows)
         if made is not None and rows % made:
-            raise ValueError(
+            raise NoRowsError(
                 f"Layer {self.label} got {rows} rows on axis {axis} of an input of shape {tuple(x.shape)}, but the "
                 f"model's batch has {made} rows. Its input does not carry the batch on that axis: set the layer's "
                 "`row_dim`, convert with another `batch_dim`, or exclude it. (The batch size is that of the first "

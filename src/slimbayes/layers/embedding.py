@@ -72,11 +72,13 @@ class GaussianEmbedding(BayesianLayer, nn.Embedding):
     def forward(self, input: Tensor) -> Tensor:
         """Look up a draw of the table for each token."""
         sampling, posterior = self.enter(), self.weight_posterior
-        if sampling.samples == 0 and posterior.held is None:
-            return self._look_up(input, self.weight)
+        if sampling.seen is not None:
+            sampling.seen[self.name].append(tuple(input.shape))
         axis = self.rows_axis(input)
         if self._has_no_rows(input, axis):
             input, axis = self._for_every_row(input, axis)
+        if sampling.samples == 0 and posterior.held is None:
+            return self._look_up(input, self.weight)
         rows = self.rows_of(input, axis)
         tokens = input.movedim(axis, 0)
         draws = sampling.weights(self.sample_per, self.members)
