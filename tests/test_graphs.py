@@ -286,6 +286,20 @@ def test_stock_networks_with_norms_of_nodes_pass():
         assert sb.rank1(net, members=3)(x, edges).shape == (3, NODES, 3)
 
 
+@pytest.mark.parametrize("method", CONVERTING)
+def test_dropout_that_never_ends_is_not_taken_for_mixed_nodes(method):
+    """Before, a call of F.dropout without `training` was refused, as a norm over all nodes."""
+
+    class Dropped(Nodes):
+        def forward(self, x, edge_index):
+            return self.second(nn.functional.dropout(self.first(x, edge_index).relu()), edge_index)
+
+    model, inputs = CONVERTING[method](Dropped()), graph()
+    assert model(*inputs, samples=2).shape == (2 * model.members, NODES, 3)
+    with pytest.raises(ValueError, match="random numbers of its own"):
+        model.check(*inputs)
+
+
 def test_draws_of_whole_networks_see_a_graph_each():
     """Two samples of a member are two graphs, of which each has its own size."""
 

@@ -411,13 +411,14 @@ def _by_name(selector: Selector, name: str) -> bool:
     return any(_by_name(one, name) for one in selector)
 
 
-def copy_of(module: ModuleT) -> ModuleT:
-    """Return a deep copy; tensors with a history, which torch refuses to copy, come without it.
+def copy_of(module: ModuleT, keep: Iterable[Tensor] = ()) -> ModuleT:
+    """Return a deep copy, but for tensors to keep; those with a history, which torch refuses to copy, come without it.
 
     Such are weights computed by hooks (old weight_norm, pruning) and activations that a network keeps, also in lists.
     """
     kept = (value for part in module.modules() for value in vars(part).values())
     memo = {id(x): x.detach().clone() for value in kept for x in _tensors_in(value) if not x.is_leaf}
+    memo.update((id(x), x) for x in keep)
     return copy.deepcopy(module, memo)
 
 
