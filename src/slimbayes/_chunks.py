@@ -226,48 +226,51 @@ def _explaining(model: BayesianModel, inputs: Any) -> Iterator[None]:
 
 
 class NonFiniteOutput(ValueError):  # noqa: N818
-    """A network gave NaN for inputs that are finite.
+    """A network gave NaN or infinity for inputs that are finite.
 
     Attributes:
+        value: What it gave.
         example: Number of the first example.
         weight: Name of the first weight that is not finite, if there is one.
     """
 
-    def __init__(self, example: int, weight: str | None) -> None:
-        self.example, self.weight = example, weight
+    def __init__(self, value: float, example: int, weight: str | None) -> None:
+        self.value, self.example, self.weight = value, example, weight
         if weight is None:
             cause = "All weights are finite: a layer gave it. Look for too large inputs, logarithms and divisions."
         else:
             cause = f"The weights are to blame: {weight} is not finite. Load good weights, or train again."
-        super().__init__(f"The network's output is NaN for example {example} although its inputs are finite. {cause}")
+        super().__init__(f"The network's output is {value:g} for example {example} although its inputs are finite. {cause}")
 
 
 def _check_finite(inputs: Any) -> None:
-    for x in batching.tensors(inputs):
+    for position, x in enumerate(batching.tensors(inputs)):
         # If a term is not finite neither is the sum, which takes less time. A sum may also be too large.
         if (
             x.is_floating_point()
             and not x.is_meta
             and not x.sum().isfinite()
             and not x.isfinite().all()
-            and not _is_mask(x)
+            and not (position and _is_mask(x))
         ):
             wrong = ~x.isfinite()
-            position = tuple(int(i) for i in wrong.nonzero()[0])
+            first = tuple(int(i) for i in wrong.nonzero()[0])
             raise ValueError(
                 f"Expected the input of `predict` to have no NaN and no infinite value, but got {int(wrong.sum())} of "
-                f"them, the first at {position}: {x[position].item()}. Impute missing values, as in training, and "
+                f"them, the first at {first}: {x[first].item()}. Impute missing values, as in training, and "
                 "correct infinite ones before predicting."
             )
 
 
 def _is_mask(x: Tensor) -> bool:
-    """Tell whether a tensor may be one that is added to scores, to rule some out by -inf: the most is 0."""
+    """Tell whether a tensor beside the first may be one that is added to scores, to rule some out by -inf: the most is 0."""
     return bool((x <= 0).all() & (x == 0).any())
 
 
 def _check_outputs(model: BayesianModel, draws: Any, begin: int) -> None:
-    """Raise if outputs are NaN although the inputs were finite, and say where that may come from.
+    """Raise if outputs are NaN or infinite although the inputs were finite, and say where that may come from.
+
+    A logit of minus infinity rules a class out, and is none.
 
     Args:
         model: The model.
@@ -275,12 +278,15 @@ def _check_outputs(model: BayesianModel, draws: Any, begin: int) -> None:
         begin: Number of their first example.
     """
     for y in batching.tensors(draws):
-        if y.is_floating_point() and y.sum().isnan() and y.isnan().any():
+        if not y.is_floating_point() or y.sum().isfinite():
+            continue
+        if (wrong := y.isnan() | y.isposinf()).any():
             named = (*model.net.named_parameters(), *model.net.named_buffers())
             weights = (name for name, x in named if x.is_floating_point() and not x.isfinite().all())
-            position = [*y.isnan().nonzero()[0].tolist(), 0, 0]
+            first = wrong.nonzero()[0].tolist()
+            position = [*first, 0, 0]
             example = begin + position[min(1 + model.sampling.batch_dim, y.dim())]
-            raise NonFiniteOutput(example, next(weights, None))
+            raise NonFiniteOutput(y[tuple(first)].item(), example, next(weights, None))
 
 
 @contextmanager
