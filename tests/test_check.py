@@ -223,6 +223,28 @@ def test_trying_the_network_leaves_what_it_remembers_and_fills(method):
     assert not torch.equal(first, second)
 
 
+@pytest.mark.parametrize("method", CONVERSIONS)
+def test_hooks_do_not_hear_the_passes_that_try_the_network(method):
+    model, heard = CONVERSIONS[method](Concatenated()), []
+    model.net.f.register_forward_hook(lambda module, inputs, output: heard.append(len(output)))
+    model(torch.randn(BATCH, WIDTH), torch.randn(BATCH, WIDTH))
+    assert heard == [2 * BATCH * model.members]
+
+
+def test_time_first_inside_is_found_whatever_the_network_returns_beside():
+    """Before, states that it returns time first ended the search: with as many rows as steps, draws were mixed."""
+
+    class Turned(Concatenated):
+        def forward(self, x):
+            states = self.f(x.transpose(0, 1))
+            return states.mean(0), states
+
+    model = sb.mean_field(Turned(), estimator="flipout")
+    for batch, samples in ((12, 2), (24, 1), (5, 1)):
+        with pytest.raises(ValueError, match="Layer f got 24 rows"):
+            model(torch.randn(batch, 24, WIDTH), samples=samples)
+
+
 class Picking(nn.Module):
     """Calls a layer for the tokens alone that are masked, of which the first example has none."""
 

@@ -11,7 +11,7 @@ import torch
 from torch import Generator, Tensor, nn
 
 from slimbayes import batching
-from slimbayes._chunks import evaluating
+from slimbayes._chunks import Answered, evaluating
 from slimbayes._graphs import WHICH_GRAPH
 from slimbayes.conversion import copy_of
 from slimbayes.ensembles.networks import Networks
@@ -110,8 +110,8 @@ def _own(inputs: Any) -> Any:
 def _trying(model: BayesianModel) -> Iterator[BayesianModel | None]:
     """Give a copy of the model for passes that try the network, in evaluation mode; None within such a pass.
 
-    The copy shares the model's weights, and what the network keeps or counts from pass to pass stays as it was. Other
-    threads wait.
+    The copy shares the model's weights; what the network keeps or counts from pass to pass stays as it was, and its
+    hooks do not hear it. Other threads wait.
     """
     with model.trial:
         if model.passes.looking is not None:
@@ -120,6 +120,9 @@ def _trying(model: BayesianModel) -> Iterator[BayesianModel | None]:
         model.passes.looking = {}  # the network may call the model, which is not to try it in turn
         try:
             trial = copy_of(model, keep=model.parameters()).eval()
+            for module in trial.modules():
+                module._forward_hooks.clear()  # torch has no public way to copy a module without its hooks
+                module._forward_pre_hooks.clear()
             trial._checked = trial.rows_known = trial.graphs_known = True
             with torch.no_grad():
                 yield trial
@@ -162,6 +165,7 @@ def _look_at(trial: BayesianModel, args: Any, kwargs: Any, size: int) -> list[st
     except Exception:  # such as a dataclass that takes tensors alone
         return None
     tables = {layer.name: layer for layer in trial.layers() if isinstance(layer, GaussianEmbedding)}
+    trial.net.register_forward_hook(_stop)  # what becomes of its outputs is of no interest
     first, second, error = _seen(trial, one, two)
     if error is not None and not isinstance(error, NoRowsError):
         return None  # the network cannot answer one example, or what is wrong with the inputs shows in the pass itself
@@ -194,9 +198,15 @@ def _seen(model: BayesianModel, *several: Any) -> tuple[dict[str, list[Any]], di
         model.passes.looking = seen
         try:
             _outputs(model, args, kwargs, samples=0)
+        except Answered:
+            continue
         except Exception as error:
             return found[0], found[1], error
     return found[0], found[1], None
+
+
+def _stop(network: nn.Module, inputs: Any, output: Any) -> None:
+    raise Answered
 
 
 def _same(first: dict[str, list[Any]], second: dict[str, list[Any]]) -> dict[str, Any]:

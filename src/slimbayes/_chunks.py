@@ -240,7 +240,9 @@ class NonFiniteOutput(ValueError):  # noqa: N818
             cause = "All weights are finite: a layer gave it. Look for too large inputs, logarithms and divisions."
         else:
             cause = f"The weights are to blame: {weight} is not finite. Load good weights, or train again."
-        super().__init__(f"The network's output is {value:g} for example {example} although its inputs are finite. {cause}")
+        super().__init__(
+            f"The network's output is {value:g} for example {example} although its inputs are finite. {cause}"
+        )
 
 
 def _check_finite(inputs: Any) -> None:
@@ -263,7 +265,7 @@ def _check_finite(inputs: Any) -> None:
 
 
 def _is_mask(x: Tensor) -> bool:
-    """Tell whether a tensor beside the first may be one that is added to scores, to rule some out by -inf: the most is 0."""
+    """Tell whether a tensor beside the first may be one that is added to scores, with -inf for what is ruled out."""
     return bool((x <= 0).all() & (x == 0).any())
 
 
@@ -312,8 +314,8 @@ def evaluating(model: nn.Module) -> Iterator[None]:
                     module.training = True
 
 
-class _Answered(Exception):  # noqa: N818
-    """The network has answered the probe; its outputs are of no interest."""
+class Answered(Exception):  # noqa: N818
+    """The network has answered a pass that tries it; its outputs are of no interest."""
 
 
 def _bytes_per_row(model: BayesianModel, args: Any, kwargs: Any, size: int) -> int:
@@ -333,24 +335,20 @@ def _bytes_per_row(model: BayesianModel, args: Any, kwargs: Any, size: int) -> i
 def _probe(model: BayesianModel, args: Any, kwargs: Any, size: int) -> int:
     largest, thread = [1], threading.get_ident()
 
-    def meant() -> bool:
-        """Tell this pass from those of other threads, and from those that try the network before the first pass."""
-        return threading.get_ident() == thread and model.passes.looking is None
-
     def note(module: nn.Module, inputs: Any, output: Any) -> None:
-        if not meant():
+        if threading.get_ident() != thread:
             return
         largest[0] = max(largest[0], *(x.numel() * x.element_size() for x in batching.tensors((inputs, output))), 1)
 
-    def stop(module: nn.Module, inputs: Any, output: Any) -> None:
-        if meant():
-            raise _Answered
+    def end(*_: Any) -> None:
+        if threading.get_ident() == thread:
+            raise Answered
 
     hooks = [module.register_forward_hook(note) for module in model.net.modules()]
-    hooks.append(model.net.register_forward_hook(stop))
+    hooks.append(model.net.register_forward_hook(end))
     try:
         one_args, one_kwargs = batching.narrow((args, kwargs), 0, 1, size, model.sampling.batch_dim)
-        with suppress(_Answered):
+        with suppress(Answered):
             model.forward(*one_args, samples=0, **one_kwargs)  # not compiled, for one example alone
     finally:
         for hook in hooks:
