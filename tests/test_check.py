@@ -1,5 +1,7 @@
 """What conversion cannot see from inside a layer: rows out of order, layers called twice, odd networks."""
 
+import threading
+
 import pytest
 import torch
 from torch import nn
@@ -229,6 +231,15 @@ def test_hooks_do_not_hear_the_passes_that_try_the_network(method):
     model.net.f.register_forward_hook(lambda module, inputs, output: heard.append(len(output)))
     model(torch.randn(BATCH, WIDTH), torch.randn(BATCH, WIDTH))
     assert heard == [2 * BATCH * model.members]
+
+
+@pytest.mark.parametrize("method", CONVERSIONS)
+def test_a_network_that_cannot_be_copied_answers(method):
+    model, x = CONVERSIONS[method](nn.Sequential(nn.Linear(WIDTH, 4))).eval(), torch.randn(BATCH, WIDTH)
+    model.net.writer = threading.Lock()
+    first, again = (model(x, generator=torch.Generator().manual_seed(1)) for _ in range(2))
+    assert torch.equal(first, again)
+    assert model.predict(x, samples=2, likelihood="categorical").probs.shape == (BATCH, 4)
 
 
 def test_time_first_inside_is_found_whatever_the_network_returns_beside():

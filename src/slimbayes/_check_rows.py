@@ -108,7 +108,9 @@ def _own(inputs: Any) -> Any:
 
 @contextmanager
 def _trying(model: BayesianModel) -> Iterator[BayesianModel | None]:
-    """Give a copy of the model for passes that try the network, in evaluation mode; None within such a pass.
+    """Give a copy of the model for passes that try the network, in evaluation mode.
+
+    None within such a pass, and where the network holds something that cannot be copied.
 
     The copy shares the model's weights; what the network keeps or counts from pass to pass stays as it was, and its
     hooks do not hear it. Other threads wait.
@@ -119,15 +121,22 @@ def _trying(model: BayesianModel) -> Iterator[BayesianModel | None]:
             return
         model.passes.looking = {}  # the network may call the model, which is not to try it in turn
         try:
-            trial = copy_of(model, keep=model.parameters()).eval()
-            for module in trial.modules():
-                module._forward_hooks.clear()  # torch has no public way to copy a module without its hooks
-                module._forward_pre_hooks.clear()
-            trial._checked = trial.rows_known = trial.graphs_known = True
+            trial: BayesianModel | None = None
+            with suppress(Exception):
+                trial = _to_try(model)
             with torch.no_grad():
                 yield trial
         finally:
             model.passes.looking = None
+
+
+def _to_try(model: BayesianModel) -> BayesianModel:
+    trial = copy_of(model, keep=model.parameters()).eval()
+    for module in trial.modules():
+        module._forward_hooks.clear()  # torch has no public way to copy a module without its hooks
+        module._forward_pre_hooks.clear()
+    trial._checked = trial.rows_known = trial.graphs_known = True
+    return trial
 
 
 def look_at_rows(model: BayesianModel, args: Any, kwargs: Any, size: int) -> None:
