@@ -7,8 +7,9 @@ on corrupted ones, and on images that are no digits.
 import time
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ProcessPoolExecutor, as_completed
+from copy import deepcopy
 from dataclasses import replace
-from functools import lru_cache
+from functools import lru_cache, partial
 from multiprocessing import get_context
 from pathlib import Path
 from statistics import mean
@@ -87,7 +88,7 @@ _METHODS: dict[str, tuple[str, dict[str, Any]]] = {
     "rank1_cauchy": ("rank1", {"members": MEMBERS, "family": "cauchy", "clip": 10.0, "trained": True}),
     "mean_field": ("mean_field", {"estimator": "flipout", "trained": True}),
     "k_tied": ("k_tied", {"k": 2, "estimator": "local", "trained": True}),
-    "sgmcmc": ("sgmcmc", {}),
+    "sgmcmc": ("sgmcmc", {"members": MEMBERS}),
     "sgmcmc_factors": ("sgmcmc", {"members": MEMBERS, "over": "factors"}),
 }
 
@@ -109,10 +110,8 @@ def make(method: str, options: dict[str, Any], net: nn.Module) -> tuple[sb.Bayes
     known, fixed = _method(method)
     if known.after_training:
         return sb.deterministic(net), training
-    source: Any = net
-    if known.of_networks:  # chains start from the trained network, members of an ensemble from networks of their own
-        source = [net] * MEMBERS if method == "sgmcmc" else net if known.sampled else network
-    return known.make(source, **fixed, **_own(known, options)), training
+    build = network if known.plain_members else partial(deepcopy, net)  # members of an ensemble start by themselves
+    return known.make(build if known.of_networks else net, **fixed, **_own(known, options)), training
 
 
 def _own(method: Method, options: dict[str, Any]) -> dict[str, Any]:
