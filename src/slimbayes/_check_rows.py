@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+import warnings
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from typing import TYPE_CHECKING, Any
@@ -27,12 +28,17 @@ def check_rows(model: BayesianModel, args: Any, kwargs: Any) -> None:
     """Raise unless the model's answers for its first and last member are those members' own."""
     wrong = _mixed_up(model, args, kwargs)
     if wrong is not None:
-        raise ValueError(
-            f"Output {wrong[0]} of the network is not what member {wrong[1]} alone says: the network does not "
-            "keep its rows in order. Something in its forward sorts, mixes or concatenates along the batch "
-            "axis, or a converted layer sees something else than the batch there. Concatenate along "
-            "another axis, call the layer twice instead, or exclude the layers in between."
-        )
+        raise ValueError(_out_of_order(*wrong))
+
+
+def _out_of_order(position: int, member: int) -> str:
+    return (
+        f"Output {position} of the network is not what member {member} alone says: the network does not keep its rows "
+        "in order. Something in its forward sorts, mixes or concatenates along the batch axis, addresses rows by "
+        "numbers that it keeps itself (give a graph's edges as an input), or a converted layer sees something else "
+        "than the batch there. Concatenate along another axis, call the layer twice instead, or exclude the layers in "
+        "between."
+    )
 
 
 def check_graph(model: BayesianModel, args: Any, kwargs: Any) -> None:
@@ -157,12 +163,22 @@ def look_at_rows(model: BayesianModel, args: Any, kwargs: Any, size: int) -> Non
         if trial is None or model.rows_known:
             return
         found = _look_at(trial, args, kwargs, size)
-        if found is None:  # a network that cannot answer one example leaves it open; one that failed is asked again
+        if found is None:  # it is left open; a network that failed is asked again
+            _warn_if_mixed_up(trial, args, kwargs)
             return
         for layer in model.layers():
             if layer.name in found:
                 layer.by_position = True
         model.rows_known = True
+
+
+def _warn_if_mixed_up(trial: BayesianModel, args: Any, kwargs: Any) -> None:
+    """Warn if a network that cannot answer one example, such as one that keeps a graph, passes rows to other draws."""
+    wrong = None
+    with suppress(Exception):  # what is wrong with the inputs shows in the pass itself
+        wrong = _mixed_up(trial, args, kwargs)
+    if wrong is not None:
+        warnings.warn(_out_of_order(*wrong), stacklevel=6)
 
 
 def _look_at(trial: BayesianModel, args: Any, kwargs: Any, size: int) -> list[str] | None:
@@ -173,8 +189,13 @@ def _look_at(trial: BayesianModel, args: Any, kwargs: Any, size: int) -> list[st
         two = batching.on_batch(one, 1, batch_dim, lambda x, axis: batching.tile(x, axis, 2), marked=True)
     except Exception:  # such as a dataclass that takes tensors alone
         return None
+    with trial.net.register_forward_hook(_stop):  # what becomes of its outputs is of no interest
+        return _by_position(trial, one, two)
+
+
+def _by_position(trial: BayesianModel, one: Any, two: Any) -> list[str] | None:
+    """Return the names of tables that are read by position, from passes on one example and the same one twice."""
     tables = {layer.name: layer for layer in trial.layers() if isinstance(layer, GaussianEmbedding)}
-    trial.net.register_forward_hook(_stop)  # what becomes of its outputs is of no interest
     first, second, error = _seen(trial, one, two)
     if error is not None and not isinstance(error, NoRowsError):
         return None  # the network cannot answer one example, or what is wrong with the inputs shows in the pass itself
