@@ -9,7 +9,6 @@ from benchmarks.networks import NETWORKS, PLAIN_NETWORKS
 from benchmarks.pages import BLOCK, PAGES, with_tables
 from benchmarks.price_rows import ROWS
 from benchmarks.price_table import peers
-from slimbayes import _fast
 
 ROOT = Path(__file__).parent.parent.parent
 PAGE = (ROOT / "docs" / "bench.md").read_text()
@@ -91,23 +90,3 @@ def test_the_training_loop_has_at_least_0_95_of_a_bare_loops_throughput():
         ratio = stored(name)["results"]["slimbayes train"]["ratio"]
         assert 1 / ratio >= 0.95
         assert f"{1 / ratio:.3f}" in PAGE
-
-
-#: By function of _fast: the stored run that its docstring speaks of, and the row of the price table.
-GAINS = {
-    "scaled_linear": ("fast-mlp-512", "batch_ensemble"),
-    "scale_rows": ("fast-resnet-20-bf16", "batch_ensemble"),
-    "signed_noise": ("fast-mlp-512", "rank1 per example"),
-    "weighted_sum": ("fast-mlp-512", "k_tied local"),
-    "local_linear": ("fast-mlp-512", "k_tied local"),
-}
-
-
-@pytest.mark.parametrize("name", GAINS)
-def test_what_is_fast_says_what_it_gains(name):
-    run, case = GAINS[name]
-    ratios = {row: one["ratio"] for row, one in stored(run)["results"].items()}
-    gain = round(100 * (ratios[f"{case}, no {name}"] / ratios[case] - 1))
-    (line,) = [line for line in _fast.__doc__.splitlines() if line.startswith(f"``{name}``")]
-    assert f" {gain}%, " in line
-    assert gain >= 5
