@@ -87,15 +87,15 @@ def _trying(model: BayesianModel) -> Iterator[bool]:
     Other threads wait. Gives whether this is not such a pass itself.
     """
     with model.trial:
-        if model.passes.seen_in_trial is not None:
+        if model.passes.looking is not None:
             yield False
             return
-        checked, model._checked, model.passes.seen_in_trial = model._checked, True, {}
+        checked, model._checked, model.passes.looking = model._checked, True, {}
         try:
             with evaluating(model), torch.no_grad():
                 yield True
         finally:
-            model._checked, model.passes.seen_in_trial = checked, None
+            model._checked, model.passes.looking = checked, None
 
 
 def look_at_rows(model: BayesianModel, args: Any, kwargs: Any, size: int) -> None:
@@ -135,7 +135,7 @@ def _look_at(model: BayesianModel, layers: dict[str, Any], args: Any, kwargs: An
     while new := [name for name in _same(first, second) if name in tables and name not in found]:
         found += new
         for name in new:
-            tables[name].by_position = True  # what it answers has rows from now on, and so have the layers after it
+            tables[name].by_position = True  # what it answers has rows from now on, and so have the layers behind it
         first, second, error = _seen(model, one, two)
         if error is not None and not (before is not None and isinstance(error, NoRowsError)):
             raise ValueError(
@@ -159,7 +159,7 @@ def _seen(model: BayesianModel, *several: Any) -> tuple[dict[str, list[Any]], di
     """Return what the layers see of rows with the one inputs and the others, by name, and the error that ended it."""
     found: list[dict[str, list[Any]]] = [{}, {}]
     for seen, (args, kwargs) in zip(found, several, strict=True):
-        model.passes.seen_in_trial = seen
+        model.passes.looking = seen
         try:
             model.forward(*args, samples=0, **kwargs)
         except Exception as error:

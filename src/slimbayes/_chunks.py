@@ -329,7 +329,7 @@ def _probe(model: BayesianModel, args: Any, kwargs: Any, size: int) -> int:
 
     def meant() -> bool:
         """Tell this pass from those of other threads, and from those that try the network before the first pass."""
-        return threading.get_ident() == thread and model.passes.seen_in_trial is None
+        return threading.get_ident() == thread and model.passes.looking is None
 
     def note(module: nn.Module, inputs: Any, output: Any) -> None:
         if not meant():

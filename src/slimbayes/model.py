@@ -194,7 +194,7 @@ class BayesianModel(nn.Module):
         if noise == "shared" and draw is None and samples > 0 and not at_work:
             draw = self.draw(samples, generator)
         first = not self._checked and not torch.compiler.is_compiling()
-        seen: dict[str, list[Any]] | None = {} if first else self.passes.seen_in_trial
+        seen: dict[str, list[Any]] | None = {} if first else self.passes.looking
         batch_dim = self.sampling.batch_dim
         with self._pass(Sampling(samples, noise, rows, batch_dim, generator, draw, {}, seen, True)):
             output = self.net(*args, **kwargs)

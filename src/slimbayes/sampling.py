@@ -73,14 +73,14 @@ class Passes(threading.local):
     Attributes:
         now: The state of the pass under way.
         axes: Asks the next pass for the batch axis of each of the network's outputs.
-        seen_in_trial: Collects ``Sampling.seen`` of this thread's passes that try the network; None in all others.
+        looking: Collects ``Sampling.seen`` of passes that this thread makes to try the network; None in all others.
     """
 
     def __init__(self, at_rest: Sampling | None = None) -> None:
         self.at_rest = Sampling() if at_rest is None else at_rest  # runs once in each thread
         self.now = self.at_rest
         self.axes: list[int | None] | None = None
-        self.seen_in_trial: dict[str, list[Any]] | None = None
+        self.looking: dict[str, list[Any]] | None = None
 
     def __reduce__(self) -> Any:
         """Copy what is at rest: a pass belongs to its thread."""
