@@ -43,7 +43,7 @@ class Sampling:
         held: Values drawn beforehand, by name, one row per member and sample; they win over ``noise``.
         drawn: Values drawn in this pass with noise per example, by name: a layer that is called twice, or step by
             step, keeps its draw.
-        seen: While the model wants to know: by the name of each layer that ran, the rows that it saw in each call.
+        seen: While the model wants to know: by the name of each layer that ran, the lengths that it saw in each call.
         in_model: The layers belong to a model, and run only inside its forward pass.
     """
 

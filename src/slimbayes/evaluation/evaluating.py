@@ -315,7 +315,8 @@ def predict(
         )
     except NonFiniteOutput as error:
         raise ValueError(
-            f"{subject.folder or subject.name} predicts nan for some examples ({where}), so it has no scores. {error}"
+            f"{subject.folder or subject.name} predicts {error.value:g} for some examples ({where}), so it has no "
+            f"scores. {error}"
         ) from error
     telling = prediction.outputs
     if isinstance(prediction.likelihood, Categorical):
