@@ -64,6 +64,10 @@ BAD = {
 }
 
 
+def test_there_are_many():
+    assert len(BAD) >= 16
+
+
 @pytest.mark.parametrize("name", BAD)
 def test_bad_csv(tmp_path, name):
     content, words = BAD[name]

@@ -77,7 +77,7 @@ def no_network() -> str:
 
 def test_options_that_a_network_of_ones_own_has_not_are_named():
     for options, word in (({"wide": 5}, "wide"), ({}, "width")):
-        with pytest.raises(ValueError, match=rf"net .*own_network' do not fit: .*'{word}'.*configuration"):
+        with pytest.raises(ValueError, match=rf"own_network' do not fit: .*{word}.*configuration"):
             build_network(Net(name=f"{__name__}:own_network", **options), IMAGES)
 
 

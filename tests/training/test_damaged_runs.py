@@ -117,6 +117,10 @@ DAMAGED = {
 }
 
 
+def test_there_are_many():
+    assert len(DAMAGED) >= 10
+
+
 @pytest.mark.parametrize("name", DAMAGED)
 def test_predict_says_which_file_and_what_to_do(run, name):
     damage, words = DAMAGED[name]

@@ -99,7 +99,7 @@ class ScaleLikelihood(Likelihood):
             optimiser.zero_grad()
             each = trial.log_prob(outputs, targets)
             value = -(mixture(each) if mixed else each).mean()
-            value.backward()  # type: ignore[no-untyped-call]
+            value.backward()
             return value.item()
 
         with torch.enable_grad():
