@@ -76,8 +76,8 @@ def no_network() -> str:
 
 
 def test_options_that_a_network_of_ones_own_has_not_are_named():
-    for options, word in (({"wide": 5}, "wide"), ({}, "width")):
-        with pytest.raises(ValueError, match=rf"own_network' do not fit: .*{word}.*configuration"):
+    for options, words in (({"wide": 5}, r"\['wide'\]"), ({}, r"\[\]")):
+        with pytest.raises(ValueError, match=rf"options {words} of net .*own_network' do not fit: .*'width'.*Correct"):
             build_network(Net(name=f"{__name__}:own_network", **options), IMAGES)
 
 
