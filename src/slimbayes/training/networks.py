@@ -193,7 +193,8 @@ def _own(name: str, options: dict[str, Any], task: Task) -> nn.Module:
         signature.bind(**options)
     except (TypeError, ValueError) as error:
         raise ValueError(
-            f"The options {sorted(set(options) - {'task'})} of net {name!r} do not fit: {error}. Correct them in the configuration."
+            f"The options {sorted(set(options) - {'task'})} of net {name!r} do not fit: {error}. Correct them in the "
+            "configuration."
         ) from error
     net = build(**options)
     if not isinstance(net, nn.Module):
