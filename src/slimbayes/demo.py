@@ -216,7 +216,7 @@ def _with_a_temperature(model: sb.BayesianModel) -> sb.BayesianModel:
     *_, last = scaled.children()
     with torch.no_grad():
         for parameter in last.parameters():
-            parameter /= scaling.temperature
+            parameter.div_(scaling.temperature)
     return sb.deterministic(scaled)
 
 
