@@ -137,6 +137,27 @@ CALLS = {
             "too large": (Y + 1, "targets"),
         },
     ),
+    **{
+        f"param_groups, {argument}": (
+            lambda bad, argument=argument: model().param_groups(**{argument: bad}),
+            {str(bad): (bad, argument) for bad in (-1, "a", math.nan)},
+        )
+        for argument in ("lr", "weight_decay", "factor_lr")
+    },
+    "BatchAxis": (lambda bad: sb.BatchAxis(*bad), {"a word": (("a", 0), "tensor"), "no such axis": ((X, 2), "dim")}),
+    "MLP": (
+        lambda bad: sb.nets.MLP(*bad),
+        {
+            "no inputs": ((0, [4], 3), "inputs"),
+            "words": ((4, "ab", 3), "hidden"),
+            "a negative width": ((4, [-1], 3), "hidden"),
+            "half an output": ((4, [4], 1.5), "outputs"),
+        },
+    ),
+    "LeNet": (
+        lambda bad: sb.nets.LeNet(size=bad),
+        {str(bad): (bad, "size") for bad in (3, "ab", (8, 2), (8, 8, 8))},
+    ),
     "linear_annealing": (lambda bad: sb.linear_annealing(bad), {str(bad): (bad, "steps") for bad in (0, -1, "a")}),
     **{
         f"metrics.{name}": (

@@ -295,3 +295,11 @@ def test_a_network_that_is_random_itself_is_not_accused_of_mixing_rows():
     model = sb.rank1(Jittered(), members=2)
     with pytest.raises(ValueError, match="random numbers of its own.*training=self.training"):
         model.check(torch.randn(BATCH, WIDTH))
+
+
+def test_an_autocast_around_the_forward_ends_with_it():
+    """Before, the context that Accelerate puts around ``model.forward`` was entered twice and stayed on for good."""
+    model = sb.rank1(nn.Linear(6, 3), members=2)
+    model.forward = torch.autocast("cpu", torch.bfloat16)(model.forward)
+    model(torch.randn(4, 6))
+    assert not torch.is_autocast_enabled("cpu")

@@ -138,6 +138,8 @@ def _trying(model: BayesianModel) -> Iterator[BayesianModel | None]:
 
 def _to_try(model: BayesianModel) -> BayesianModel:
     trial = copy_of(model, keep=model.parameters()).eval()
+    # Accelerate puts one in its place, whose autocast would be entered twice, and then never be left.
+    vars(trial).pop("forward", None)
     for module in trial.modules():
         module._forward_hooks.clear()  # torch has no public way to copy a module without its hooks
         module._forward_pre_hooks.clear()

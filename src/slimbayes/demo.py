@@ -26,6 +26,7 @@ from slimbayes._provenance import provenance
 from slimbayes._text_table import aligned, as_markdown
 from slimbayes.data._bundled import load_digits_set
 from slimbayes.data.dataset import ExampleSource
+from slimbayes.data.digits import load_digits
 from slimbayes.evaluation.evaluating import evaluate
 from slimbayes.evaluation.record import FILE
 from slimbayes.evaluation.settings import Settings
@@ -123,7 +124,7 @@ def trained_network(seed: int) -> nn.Module:
     """Return the network that all methods start from, trained for ``TRAINED`` epochs; not to be changed."""
     torch.manual_seed(seed)
     model = sb.deterministic(network())
-    train(model, _all_of(load_digits_set(Path()).train), TRAINED, seed, **TRAINING)
+    train(model, load_digits().train, TRAINED, seed, **TRAINING)
     return model.member(0)
 
 
@@ -209,12 +210,13 @@ def finish(
 
 def _with_a_temperature(model: sb.BayesianModel) -> sb.BayesianModel:
     """Return the network with its logits over the temperature that the validation digits choose."""
-    images, labels = _all_of(load_digits_set(Path()).validation)
+    images, labels = load_digits().validation
     scaling = sb.TemperatureScaling().fit(model.predict(images, likelihood="categorical"), labels)
     scaled = model.member(0)
+    *_, last = scaled.children()
     with torch.no_grad():
-        for parameter in scaled[-1].parameters():
-            parameter /= scaling.temperature
+        for parameter in last.parameters():
+            parameter.div_(scaling.temperature)
     return sb.deterministic(scaled)
 
 

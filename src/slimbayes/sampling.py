@@ -101,8 +101,8 @@ class Blocks(Generator):
     """Random numbers of a prediction that do not depend on how it is cut into passes.
 
     The numbers of a layer for one sample and a block of ``BLOCK`` examples are drawn together, whole, from a seed made
-    of the prediction's seed, the layer's name, the sample and the block; a pass takes those of its own examples. (As a
-    generator it gives to whom knows nothing of blocks numbers that do depend on the passes.)
+    of the prediction's seed, the layer's name, the sample and the block; a pass takes those of its own examples. (Code
+    that knows nothing of blocks may use it as any other generator. What it gets then does depend on the passes.)
 
     Args:
         seed: Of the prediction.

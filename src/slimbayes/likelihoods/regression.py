@@ -118,10 +118,12 @@ class Gaussian(ScaleLikelihood):
             >>> round(likelihood.moments(torch.zeros(1, 1))[1].item(), 4)
             0.5
         """
-        if self.rho is None:
-            raise ValueError(f"Expected a likelihood with noise='learned', but its noise is {self.noise!r}.")
-        std = variance.sqrt().clamp_min(1e-6)
-        self.rho.copy_(std + (-(-std).expm1()).log())
+        self.set_scale(variance.sqrt())
+
+    def best_scale(self, outputs: Tensor, targets: Tensor, mixed: bool = False) -> Tensor:
+        """Return the root of ``mixture_variance`` or ``residual_variance``."""
+        outputs, targets = outputs.detach().cpu(), targets.cpu()
+        return (self.mixture_variance if mixed else self.residual_variance)(outputs, targets).sqrt()
 
     def cdf(self, outputs: Tensor, values: Tensor) -> Tensor:  # noqa: D102
         mean, std = self.moments(outputs)
