@@ -88,8 +88,7 @@ class BayesianModel(nn.Module):
         self.graphs_known = False
         #: Shapes of the inputs that were predicted last, and a row's memory with them.
         self.probed: tuple[Any, int] | None = None
-        first = self.net.networks[0] if isinstance(self.net, Networks) else self.net
-        parameters = inspect.signature(first.forward).parameters
+        parameters = inspect.signature(self._first_network.forward).parameters
         #: Names of the network's arguments, with stars for any others.
         self._arguments = [f"{'**' * (p.kind is p.VAR_KEYWORD)}{name}" for name, p in parameters.items()]
         self._warn_of_shadowed_arguments()
@@ -346,6 +345,11 @@ class BayesianModel(nn.Module):
         return sum(totals[1:], totals[0]) if totals else torch.zeros((), device=self.device)
 
     @property
+    def _first_network(self) -> Any:
+        """The network; of several, which are alike, the first."""
+        return self.net.networks[0] if isinstance(self.net, Networks) else self.net
+
+    @property
     def sampling(self) -> Sampling:
         """The state of the forward pass under way in this thread, or what there is between passes."""
         return self.passes.now
@@ -389,6 +393,25 @@ class BayesianModel(nn.Module):
     def dtype(self) -> torch.dtype:
         """Type of the parameters."""
         return next(self.parameters()).dtype
+
+    # ------------------------------------------------------------------ what Hugging Face's tools ask for
+
+    @property
+    def config(self) -> Any:
+        """The network's own configuration, of a network that has one, such as Hugging Face's."""
+        return self._first_network.config
+
+    def print_trainable_parameters(self) -> None:
+        """Print how many parameters are trained, in the words of PEFT.
+
+        Example:
+            >>> import slimbayes as sb
+            >>> sb.rank1(nn.Linear(8, 3), members=2, freeze_base=True).print_trainable_parameters()
+            trainable params: 44 || all params: 74 || trainable%: 59.4595
+        """
+        counts = [(p.numel(), p.requires_grad) for p in self.parameters()]
+        every, trained = sum(n for n, _ in counts), sum(n for n, trains in counts if trains)
+        print(f"trainable params: {trained:,d} || all params: {every:,d} || trainable%: {100 * trained / every:.4f}")
 
     # ------------------------------------------------------------------ prediction
 
