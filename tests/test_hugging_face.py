@@ -109,6 +109,28 @@ def test_the_models_own_loss_passes_through() -> None:
     torch.testing.assert_close(outputs.loss, expected)
 
 
+def test_training_on_the_models_own_loss_is_warned_of() -> None:
+    """It has no KL."""
+    labels = torch.tensor([0, 1, 2, 1])
+    with pytest.warns(UserWarning, match="no KL"):
+        sb.rank1(bert(), members=MEMBERS)(**inputs(), labels=labels)
+    model = sb.rank1(bert(), members=MEMBERS)
+    sb.ELBO(model, num_data=4)
+    model(**inputs(), labels=labels)
+    sb.batch_ensemble(bert(), members=MEMBERS)(**inputs(), labels=labels)  # has none to forget
+
+
+def test_what_tools_of_hugging_face_ask_for(capsys: pytest.CaptureFixture) -> None:
+    net = bert()
+    model = sb.rank1(net, members=2, freeze_base=True)
+    assert model.config is model.net.config
+    assert (model.device, model.dtype) == (net.device, net.dtype)
+    model.print_trainable_parameters()
+    trained = sum(p.numel() for name, p in model.named_parameters() if "_factor." in name)
+    assert capsys.readouterr().out.startswith(f"trainable params: {trained:,d} || all params: ")
+    assert not hasattr(sb.rank1(nn.Linear(2, 2)), "config")
+
+
 def test_tokenised_batches_are_mappings_that_stay_of_their_class() -> None:
     batch = transformers.BatchEncoding(inputs())
     doubled = sb.batching.map_leaves(lambda x: x.repeat(2, 1), batch)

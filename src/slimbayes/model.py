@@ -31,7 +31,7 @@ from slimbayes.layers.transformer import close_fast_paths, undo_patches
 from slimbayes.likelihoods import Likelihood, get_likelihood
 from slimbayes.prediction import Prediction
 from slimbayes.priors import Prior
-from slimbayes.sampling import NOISES, Passes, Sampling, check_sampling
+from slimbayes.sampling import NOISES, Passes, Sampling, Tape, check_sampling
 from slimbayes.summary import Summary
 
 __all__ = ["BayesianModel", "unwrapped"]
@@ -195,12 +195,16 @@ class BayesianModel(nn.Module):
         first = not self._checked and not torch.compiler.is_compiling()
         seen: dict[str, list[Any]] | None = {} if first else self.passes.looking
         batch_dim = self.sampling.batch_dim
-        with self._pass(Sampling(samples, noise, rows, batch_dim, generator, draw, {}, seen, True)):
+        tape = Tape() if torch.is_grad_enabled() and not torch.compiler.is_compiling() else None
+        with self._pass(Sampling(samples, noise, rows, batch_dim, generator, draw, {}, seen, True, tape)):
             output = self.net(*args, **kwargs)
+            if tape is not None and tape.calls:
+                self.passes.note(batching.tensors(output))
         if first:
             assert seen is not None
             self._checked = self.rows_known = self.graphs_known = True
             self._warn_if_bypassed(set(seen))
+            self._warn_of_own_loss(output)
         return output
 
     @contextmanager
@@ -254,6 +258,17 @@ class BayesianModel(nn.Module):
                 f"The network's forward has arguments named {', '.join(shadowed)}, which are the model's own as "
                 "keywords. Pass them to the network by position.",
                 stacklevel=4,
+            )
+
+    def _warn_of_own_loss(self, output: Any) -> None:
+        """Warn if the network computes a loss of its own, and nothing says that another one is minimised."""
+        loss = getattr(output, "loss", None)
+        followed = isinstance(loss, Tensor) and loss.requires_grad and self.net.training
+        if followed and self.likelihood is None and self.kl().requires_grad:
+            warnings.warn(
+                "The network computes a loss of its own, which has no KL: minimised, it shrinks the posterior to a "
+                "point. Leave the labels out and use sb.ELBO, or slimbayes.integrations.transformers.Trainer.",
+                stacklevel=6,
             )
 
     def _warn_if_bypassed(self, called: set[str]) -> None:
@@ -346,8 +361,12 @@ class BayesianModel(nn.Module):
 
     @property
     def _first_network(self) -> Any:
-        """The network; of several, which are alike, the first."""
-        return self.net.networks[0] if isinstance(self.net, Networks) else self.net
+        """The network; of several, the first."""
+        return self._networks[0]
+
+    @property
+    def _networks(self) -> list[Any]:
+        return list(self.net.networks) if isinstance(self.net, Networks) else [self.net]
 
     @property
     def sampling(self) -> Sampling:
@@ -412,6 +431,21 @@ class BayesianModel(nn.Module):
         counts = [(p.numel(), p.requires_grad) for p in self.parameters()]
         every, trained = sum(n for n, _ in counts), sum(n for n, trains in counts if trains)
         print(f"trainable params: {trained:,d} || all params: {every:,d} || trainable%: {100 * trained / every:.4f}")
+
+    def gradient_checkpointing_enable(self, *args: Any, **kwargs: Any) -> None:
+        """Switch activation checkpointing on, of a network that has the method of this name, as it does."""
+        for network in self._networks:
+            network.gradient_checkpointing_enable(*args, **kwargs)
+            if self.options["freeze_base"]:
+                # The older form of checkpointing gives gradients only where an input has one.
+                network.enable_input_require_grads()
+
+    def gradient_checkpointing_disable(self) -> None:
+        """Switch it off."""
+        for network in self._networks:
+            network.gradient_checkpointing_disable()
+            if self.options["freeze_base"]:
+                network.disable_input_require_grads()
 
     # ------------------------------------------------------------------ prediction
 

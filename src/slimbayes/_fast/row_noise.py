@@ -95,8 +95,9 @@ def _magnitudes_and_bits(
     if share == 1:
         return None
     if not isinstance(generator, Blocks):
-        noise = family.noise((members, rows // (members * share), channels), like, generator)
-        return noise, random_bits((rows, channels), generator)
+        source = sampling.source(name, like.device)
+        noise = family.noise((members, rows // (members * share), channels), like, source)
+        return noise, random_bits((rows, channels), source)
 
     def draw(source: Generator) -> tuple[Tensor, Tensor]:
         return family.noise((members, 1, channels), like, source), random_bits((members, BLOCK, channels), source)

@@ -58,7 +58,7 @@ class InPass:
     @property
     def sampling(self) -> Sampling:
         """The state of the forward pass under way; set it for a layer that is used on its own."""
-        return self.passes.now
+        return self.passes.current
 
     @sampling.setter
     def sampling(self, state: Sampling) -> None:
@@ -76,14 +76,26 @@ class InPass:
         generator = self.sampling.generator
         if isinstance(generator, Blocks):
             return generator.for_rows(name, rows, draw, members)
-        return draw((members, rows // members), generator).flatten(0, 1)
+        source = self.source(name)
+        return draw((members, rows // members), source).flatten(0, 1)
 
     def for_draws(self, name: str, count: int, draw: Callable[[int, Generator | None], Tensor]) -> Tensor:
         """Return ``draw(count, generator)``: values of ``count`` draws, each for all rows of a draw."""
         generator = self.sampling.generator
         if isinstance(generator, Blocks):
             return generator.for_draws(name, count, draw)
-        return draw(count, generator)
+        return draw(count, self.source(name))
+
+    def source(self, name: str) -> Generator | None:
+        """Return what to draw the noise of that name from; None for torch's global source."""
+        sampling = self.sampling
+        return sampling.generator if sampling.tape is None else sampling.source(name, _device_of(self))
+
+
+def _device_of(part: Any) -> torch.device:
+    """Return the device of a part's own tensors."""
+    tensors = (*part.parameters(), *part.buffers()) if isinstance(part, nn.Module) else ()
+    return tensors[0].device if tensors else torch.device("cpu")
 
 
 class Stochastic(InPass):
@@ -195,13 +207,16 @@ class BayesianLayer(InPass):
 
     def enter(self) -> Sampling:
         """Return the sampling state at the start of ``forward``, noting that this layer ran."""
-        sampling = self.sampling
+        sampling = self.passes.now
         if sampling.in_model and sampling.rows is None:
-            raise RuntimeError(
-                f"Layer {self.label} was called outside a forward pass of its model, and cannot know its draws. Call "
-                "the model, or use model.member(k) for a plain network. Activation checkpointing calls layers again "
-                "in the backward pass: switch it off."
-            )
+            if not self.passes.run_again(self.name):
+                raise RuntimeError(
+                    f"Layer {self.label} was called outside a forward pass of its model, and cannot know its draws. "
+                    "Call the model, or use model.member(k) for a plain network."
+                )
+            return self.sampling
+        if sampling.tape is not None:
+            sampling.tape.calls[self.name] = sampling.tape.calls.get(self.name, 0) + 1
         if sampling.seen is not None:
             sampling.seen.setdefault(self.name, [])
         return sampling

@@ -88,7 +88,7 @@ class RowFactor(Stochastic):
                 f"Layer {layer} got {groups} rows, which is no multiple of its {self.members} members. Repeat "
                 "the batch once for each member, as BayesianModel does: x.repeat(members, ...)."
             )
-        drawn = self._draw(groups, sampling.generator) if sampling.noise == "shared" else self._draw_for_rows(groups)
+        drawn = self._draw(groups, self.source(name)) if sampling.noise == "shared" else self._draw_for_rows(groups)
         if found is not None:
             found[name] = drawn
         return drawn
