@@ -7,6 +7,7 @@ except ImportError as error:
         f'slimbayes.integrations.transformers needs {error.name}: pip install "slimbayes[transformers]"'
     ) from error
 
+from slimbayes.integrations.transformers.generation import Generation, generate
 from slimbayes.integrations.transformers.trainer import Trainer
 
-__all__ = ["Trainer"]
+__all__ = ["Generation", "Trainer", "generate"]

@@ -9,10 +9,17 @@ from transformers.models.auto.modeling_auto import MODEL_FOR_CAUSAL_LM_MAPPING_N
 
 from slimbayes.batching import output_tensor
 from slimbayes.likelihoods import Bernoulli, Categorical, Gaussian, Likelihood
+from slimbayes.model import BayesianModel
 from slimbayes.prediction import Prediction
 
 #: Target of a position that does not count.
 IGNORED = -100
+
+
+def network_of(model: BayesianModel) -> Any:
+    """Return the Hugging Face network in a model: of an ensemble the first, of PEFT's the one within."""
+    network = model._first_network
+    return network.get_base_model() if hasattr(network, "get_base_model") else network
 
 
 def likelihood_of(network: Any) -> Likelihood:

@@ -13,7 +13,15 @@ from transformers.utils import find_labels
 
 from slimbayes._checks import check_count
 from slimbayes.integrations.transformers._card import write_card
-from slimbayes.integrations.transformers._reading import Scores, aligned, count, likelihood_of, predictions, shifts
+from slimbayes.integrations.transformers._reading import (
+    Scores,
+    aligned,
+    count,
+    likelihood_of,
+    network_of,
+    predictions,
+    shifts,
+)
 from slimbayes.likelihoods import Likelihood
 from slimbayes.model import BayesianModel, unwrapped
 from slimbayes.objective import ELBO
@@ -131,8 +139,7 @@ class Trainer(transformers.Trainer):
     @property
     def network(self) -> Any:
         """The Hugging Face network in the model; of PEFT's, the one within."""
-        network = self.bayesian._first_network
-        return network.get_base_model() if hasattr(network, "get_base_model") else network
+        return network_of(self.bayesian)
 
     def _prepare(self, model: BayesianModel, args: Any) -> None:
         """Give the model its likelihood, whose parameters must be there before the optimiser and wrappers."""
@@ -141,11 +148,9 @@ class Trainer(transformers.Trainer):
                 f"Expected argument `model` to be made of a Hugging Face network, but got one made of a "
                 f"{type(model._first_network).__name__}, which has no `config`. Train it with sb.ELBO and a loop."
             )
-        network = model._first_network
-        network = network.get_base_model() if hasattr(network, "get_base_model") else network
         asked = self._likelihood
         if asked is None:
-            asked = likelihood_of(network) if model.likelihood is None else model.likelihood
+            asked = likelihood_of(network_of(model)) if model.likelihood is None else model.likelihood
         ELBO(model, 1, asked)
         self._likelihood = model.likelihood
         if args is not None and args.ddp_find_unused_parameters is None:
