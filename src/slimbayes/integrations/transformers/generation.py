@@ -118,7 +118,8 @@ def generate(
         sequences = output if isinstance(output, Tensor) else output.sequences
         ends = _ends(network, kwargs)
         figures = _score(steps, sequences, ends)
-    return Generation(sequences, *figures, output=None if isinstance(output, Tensor) else output)
+    rest = None if isinstance(output, Tensor) else output
+    return Generation(sequences, *figures, output=rest)  # type: ignore[misc]  # of a fixed number of fields
 
 
 def _check(network: Any, kwargs: dict[str, Any]) -> None:
