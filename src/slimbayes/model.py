@@ -21,7 +21,7 @@ from slimbayes._checks import check_choice, check_count, check_keywords
 from slimbayes._chunks import MAX_MEMORY
 from slimbayes._chunks import predict as predict_in_chunks
 from slimbayes._saving import save
-from slimbayes.conversion import Conversion, copy_of, replace
+from slimbayes.conversion import Conversion, Selector, checked_selector, copy_of, matches, replace
 from slimbayes.ensembles._refreshed_posterior import RefreshedPosterior
 from slimbayes.ensembles._statistics import refresh_statistics
 from slimbayes.ensembles.networks import Networks, Turn
@@ -92,11 +92,32 @@ class BayesianModel(nn.Module):
         #: Names of the network's arguments, with stars for any others.
         self._arguments = [f"{'**' * (p.kind is p.VAR_KEYWORD)}{name}" for name, p in parameters.items()]
         self._warn_of_shadowed_arguments()
-        if options["freeze_base"]:
-            added = set(map(id, self.added_parameters()))
+        self._freeze(options.get("train"))
+
+    def _freeze(self, train: Selector) -> None:
+        """Freeze what conversion did not add, but for the modules to train, if the base is to be frozen."""
+        frozen = self.options["freeze_base"]
+        if train is not None and not frozen:
+            raise ValueError(
+                f"Expected argument `train` with freeze_base=True, which it makes exceptions from, but got {train!r} "
+                "without. Leave it out: everything is trained."
+            )
+        train = checked_selector("train", train, self.net)
+        own = [name for name, module in self.net.named_modules() if any(True for _ in module.parameters(False))]
+        picked = [name for name in own if matches(train, name, self.net.get_submodule(name))]
+        if "train" in self.options:
+            self.options["train"] = picked or None
+        if frozen:
+            kept = {*map(id, self.added_parameters()), *map(id, self.trained_of_base())}
             for parameter in self.net.parameters():
-                parameter.requires_grad_(id(parameter) in added)
+                parameter.requires_grad_(id(parameter) in kept)
             self.train(self.net.training)
+
+    def trained_of_base(self) -> Iterator[Tensor]:
+        """Yield parameters and buffers of the modules that a frozen base is trained in all the same."""
+        for name in self.options.get("train") or ():
+            module = self.net.get_submodule(name)
+            yield from (*module.parameters(recurse=False), *module.buffers(recurse=False))
 
     # ------------------------------------------------------------------ forward
 
@@ -601,8 +622,9 @@ class BayesianModel(nn.Module):
         """Set training mode; the statistics of a frozen base's norm layers stay as they are."""
         super().train(mode)
         if mode and self.options["freeze_base"]:
-            for module in self.net.modules():
-                if isinstance(module, nn.modules.batchnorm._NormBase):
+            trained = self.options.get("train") or ()
+            for name, module in self.net.named_modules():
+                if isinstance(module, nn.modules.batchnorm._NormBase) and name not in trained:
                     module.eval()
         return self
 

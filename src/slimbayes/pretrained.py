@@ -65,7 +65,10 @@ def load(
     _check_members(folder, config["options"].get("members", 1), state)
     _check_architecture(set(config["converted"]), nets[0])
     try:
-        model = get_method(config["method"]).rebuild(net, include=exactly(config["converted"]), **config["options"])
+        options = dict(config["options"])
+        if options.get("train"):
+            options["train"] = exactly(options["train"])
+        model = get_method(config["method"]).rebuild(net, include=exactly(config["converted"]), **options)
         if config["likelihood"] is not None:
             stored = config["likelihood"]
             likelihood = Function(None, stored["function"]) if "function" in stored else get_likelihood(stored)

@@ -73,7 +73,7 @@ def test_the_loss_is_the_elbo_of_the_training_set(tmp_path: Path) -> None:
     again.load_state_dict(model.state_dict())
     batch = transformers.default_data_collator(data[:4])
     targets = batch.pop("labels")
-    elbo = sb.ELBO(again.eval(), num_data=12)
+    elbo = sb.ELBO(again.eval(), num_data=12, member_kl="mean")
     trainer.model.eval()
     trainer.state.global_step, trainer.current_gradient_accumulation_steps = 2, 1
     found = trainer.compute_loss(model, {**batch, "labels": targets}, num_items_in_batch=torch.tensor([4, 4]))
@@ -113,7 +113,7 @@ def test_the_loss_of_tokens_is_the_elbo_for_each_of_them(tmp_path: Path) -> None
     log_probs = logits[:, :, :-1].log_softmax(-1)
     valid = batch["labels"][:, 1:] != -100
     picked = log_probs.gather(-1, batch["labels"][:, 1:].clamp_min(0).expand(2, 4, 5).unsqueeze(-1)).squeeze(-1)
-    expected = -picked[:, valid].sum() / 2 / valid.sum() + model.kl() / 8 * 4 / valid.sum()
+    expected = -picked[:, valid].sum() / 2 / valid.sum() + model.kl("mean") / 8 * 4 / valid.sum()
     torch.testing.assert_close(found, expected)
 
 

@@ -31,10 +31,14 @@ class GaussianSettings:
     memo: dict[int, Any] = field(default_factory=dict)
 
 
-@register_method(title="mean-field", for_trained={"prior": "tied_mean", "prior_std": 0.02})
+@register_method(
+    title="mean-field",
+    for_trained={"prior": "tied_mean", "prior_std": 0.02},
+    for_adapters={"prior": "tied_mean", "prior_std": "initial"},
+)
 def mean_field(
     net: nn.Module,
-    prior_std: float = 0.3,
+    prior_std: float | str = 0.3,
     estimator: str = "reparameterization",
     *,
     prior: str = "normal",
@@ -50,6 +54,7 @@ def mean_field(
     freeze_base: bool = False,
     batch_dim: int = 0,
     trained: bool = False,
+    train: Selector = None,
 ) -> BayesianModel:
     """Give every weight of a network a Gaussian posterior of its own: q(W) = N(mean, sigma^2) (Eq. 5).
 
@@ -57,7 +62,8 @@ def mean_field(
 
     Args:
         net: Any network.
-        prior_std: Scale of the prior N(0, prior_std^2); the paper chooses 0.2 or 0.3.
+        prior_std: Scale of the prior N(0, prior_std^2); the paper chooses 0.2 or 0.3. ``"initial"`` for
+            ``init_std``: with ``prior="tied_mean"`` the KL begins at 0. Both are defaults with ``freeze_base=True``.
         estimator: ``"reparameterization"``: one weight for each draw, shared by the batch (the paper's).
             ``"local"``: noise on the outputs of dense layers, for each row; Flipout elsewhere. ``"flipout"``: one
             weight for each draw, with random signs for each row. The last two have less gradient noise.
@@ -76,6 +82,8 @@ def mean_field(
         include: Layers to convert: name pattern, class, predicate on (name, module), or a list of them.
         exclude: Layers to leave.
         freeze_base: Train the standard deviations alone; everything of the given network stays as it is.
+        train: With ``freeze_base``: modules of the network that are trained, and saved, all the same, such as a new
+            head; chosen as by ``include``.
         batch_dim: Axis of the batch in inputs and outputs of two or more dimensions.
         trained: The network is trained already: options that are not given have values that suit it,
             ``prior="tied_mean"``, ``prior_std=0.02``.
@@ -100,7 +108,7 @@ def mean_field(
         bayesian_bias=bayesian_bias,
         sample_per=sample_per,
     )
-    return gaussian_model(net, options, noise, include, exclude, freeze_base, batch_dim)
+    return gaussian_model(net, options, noise, include, exclude, freeze_base, batch_dim, train=train)
 
 
 def gaussian_model(
@@ -112,6 +120,7 @@ def gaussian_model(
     freeze_base: bool,
     batch_dim: int,
     untied: Selector = None,
+    train: Selector = None,
 ) -> BayesianModel:
     """Convert a network to Gaussian weights, k-tied ones if ``options.k`` is given, but for ``untied`` layers."""
     if not isinstance(net, nn.Module):
@@ -149,7 +158,7 @@ def gaussian_model(
     k = described.pop("k")
     if k is not None:
         described.update(k=k, untied=left_untied)
-    described.update(noise=noise, freeze_base=freeze_base, batch_dim=batch_dim)
+    described.update(noise=noise, freeze_base=freeze_base, train=train, batch_dim=batch_dim)
     return BayesianModel(conversion, "mean_field" if k is None else "k_tied", described)
 
 

@@ -7,7 +7,8 @@ except ImportError as error:
         f'slimbayes.integrations.transformers needs {error.name}: pip install "slimbayes[transformers]"'
     ) from error
 
+from slimbayes.integrations.transformers.adapters import adapters
 from slimbayes.integrations.transformers.generation import Generation, generate
 from slimbayes.integrations.transformers.trainer import Trainer
 
-__all__ = ["Generation", "Trainer", "generate"]
+__all__ = ["Generation", "Trainer", "adapters", "generate"]

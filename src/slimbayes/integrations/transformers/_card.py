@@ -40,7 +40,9 @@ def _text(model: BayesianModel, network: Any, base: str | None) -> str:
     else:
         net = f'transformers.{kind}(transformers.AutoConfig.from_pretrained("network"))  # of this folder'
         what = "The file holds all weights; `network/config.json` is the network's own configuration."
-    wrapped = "" if model._first_network is network else "\n# and PEFT's adapters around it, as they were"
+    wrapped = ""
+    if model._first_network is not network:
+        wrapped = '\nnet = peft.get_peft_model(net, peft.PeftConfig.from_pretrained("."))  # of this folder'
     layers = len(model.summary().converted)
     members = f"{model.members} member{'s' * (model.members != 1)}"
     return f"""
@@ -50,7 +52,7 @@ A Bayesian neural net made by slimbayes: method `{model.method}`, {members}, {la
 {what}
 
 ```python
-import slimbayes as sb, transformers
+import slimbayes as sb, transformers{", peft" if wrapped else ""}
 
 net = {net}{wrapped}
 model = sb.load(".", net)  # this folder

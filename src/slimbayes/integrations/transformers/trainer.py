@@ -38,7 +38,7 @@ class Trainer(transformers.Trainer):
     What is minimised is the ELBO of the training set for each target (of language models: each token),
 
     .. math::
-        \frac{B}{T} \Big( -\frac1B \sum_b \log p(y_b \mid f) + \frac{\beta_t}{N} \sum KL(q \| p) \Big)
+        \frac{B}{T} \Big( -\frac1B \sum_b \log p(y_b \mid f) + \frac{\beta_t}{N K} \sum_k KL(q_k \| p) \Big)
 
     over a step's B examples with T targets, whatever micro-batches and processes they are dealt to; the KL counts once.
     :math:`\beta_t` grows to 1 over the first two thirds of the run. Parameters that have a KL have no weight decay.
@@ -62,7 +62,7 @@ class Trainer(transformers.Trainer):
         samples: Draws of each member in training.
         eval_samples: Draws of each member in evaluation; None for ``model.default_samples``.
         objective: See ``sb.ELBO``.
-        member_kl: See ``sb.ELBO``.
+        member_kl: See ``sb.ELBO``; ``"mean"``, the mixture's bound, is the default here.
         factor_lr: Learning rate of what conversion added, factors or standard deviations; None for
             ``args.learning_rate``.
         **kwargs: What ``transformers.Trainer`` takes, such as ``train_dataset``.
@@ -90,7 +90,7 @@ class Trainer(transformers.Trainer):
         samples: int = 1,
         eval_samples: int | None = None,
         objective: str = "average",
-        member_kl: str = "sum",
+        member_kl: str = "mean",
         factor_lr: float | None = None,
         **kwargs: Any,
     ) -> None:
@@ -347,6 +347,8 @@ class Trainer(transformers.Trainer):
         model = self.bayesian
         model.save_pretrained(folder)
         self.network.config.save_pretrained(folder / "network")
+        for adapter in getattr(model._first_network, "peft_config", {}).values():
+            adapter.save_pretrained(folder)
         write_card(model, self.network, folder / "README.md")
         processing = self.processing_class or getattr(self.data_collator, "tokenizer", None)
         if processing is not None:
