@@ -232,6 +232,22 @@ def test_relative_tables_stay_points_and_say_so(method: str) -> None:
     assert all("pairs of positions" in reason for reason in tables.values())
 
 
+def test_positions_may_be_common_to_all_rows_or_not() -> None:
+    """As with prompts that are padded on the left, and others."""
+    tokens = torch.randint(3, 50, (3, 6))
+    own = torch.tensor([[0, 1, 2, 3, 4, 5], [0, 0, 0, 1, 2, 3], [0, 0, 0, 0, 1, 2]])
+    for order in ((own, None), (None, own)):
+        model = sb.mean_field(gpt2().eval(), init_std=0.05)
+        draw = model.draw(2)
+        for positions in order:
+            given = {} if positions is None else {"position_ids": positions}
+            with torch.no_grad():
+                outputs = model(input_ids=tokens, **given, draw=draw).logits
+                for d in range(2):
+                    alone = model.member(0, sample=d, draw=draw)(input_ids=tokens, **given).logits
+                    torch.testing.assert_close(outputs[d], alone, rtol=1e-4, atol=2e-5)
+
+
 def test_layers_of_the_library_can_be_pickled() -> None:
     model, batch = sb.rank1(gpt2().eval(), members=MEMBERS), inputs()
     again = pickle.loads(pickle.dumps(model))

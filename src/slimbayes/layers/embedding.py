@@ -92,9 +92,16 @@ class GaussianEmbedding(BayesianLayer, nn.Embedding):
         return found.movedim(0, axis)
 
     def _has_no_rows(self, x: Tensor, axis: int) -> bool:
-        """Tell whether the input is read by position; while nobody has looked, by its length."""
-        if self.by_position is None and self.sampling.rows is not None:
-            return x.shape[axis] % self.sampling.rows > 0 and (x.dim() == 1 or x.shape[axis] == 1)
+        """Tell whether the input is read by position; while nobody has looked, by its length.
+
+        A network may pass positions of its own for each row in one pass, as for prompts that are padded on the left,
+        and in another the same for all.
+        """
+        rows = self.sampling.rows
+        if self.by_position is None and rows is not None:
+            return x.shape[axis] % rows > 0 and (x.dim() == 1 or x.shape[axis] == 1)
+        if x.dim() > 1 and rows is not None and x.shape[axis] in (1, rows):
+            return x.shape[axis] != rows
         return bool(self.by_position)
 
     def _for_every_row(self, positions: Tensor, axis: int) -> tuple[Tensor, int]:
