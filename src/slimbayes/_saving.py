@@ -116,8 +116,16 @@ def fingerprint(model: "BayesianModel") -> str:
     digest = hashlib.sha256()
     for name, tensor in _base(model):
         digest.update(name.encode())
-        digest.update(tensor.detach().cpu().contiguous().flatten().view(torch.uint8).numpy().tobytes())
+        for part in _in_memory(tensor.detach()):
+            digest.update(part.cpu().contiguous().flatten().view(torch.uint8).numpy().tobytes())
     return digest.hexdigest()
+
+
+def _in_memory(tensor: Any) -> list[Tensor]:
+    """Return a tensor, or of one that is made of others, such as a weight in few bits, those."""
+    if type(tensor) is Tensor or not hasattr(tensor, "__tensor_flatten__"):
+        return [tensor]
+    return [part for name in tensor.__tensor_flatten__()[0] for part in _in_memory(getattr(tensor, name))]
 
 
 def _base(model: "BayesianModel") -> Iterator[tuple[str, Tensor]]:

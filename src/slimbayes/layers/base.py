@@ -353,12 +353,28 @@ def computing_hook(layer: nn.Module) -> Callable[[Any], Any] | None:
     return remove_spectral_norm if {"weight_orig", "weight_u"} <= own else None
 
 
+def in_few_bits(weight: Any) -> bool:
+    """Tell whether a weight is kept in fewer bits: a tensor of another library's class, such as torchao's.
+
+    Example:
+        >>> in_few_bits(nn.Linear(2, 2).weight)
+        False
+    """
+    kind = type(weight)
+    return isinstance(weight, Tensor) and kind.dequantize is not Tensor.dequantize
+
+
 def settle_weight(layer: BayesianLayer) -> None:
-    """Put a parameter in the place of a weight that is computed, by a parametrization or a hook, before folding."""
+    """Put an ordinary parameter, before folding, in the place of a weight that is computed, or kept in fewer bits."""
     assert isinstance(layer, nn.Module)
+    weight: Any = None
+    if not parametrize.is_parametrized(layer) and in_few_bits(getattr(layer, "weight", None)):
+        weight = layer.weight
+        layer.register_parameter("weight", nn.Parameter(weight.dequantize()))
+        return
     if parametrize.is_parametrized(layer):
         layer.parametrizations.eval()  # type: ignore[union-attr]  # a spectral norm stays what it is
-        weight: Any = layer.weight
+        weight = layer.weight
         del layer.parametrizations
         layer.plain_class = layer.plain_class.__bases__[0]
         layer.__class__ = type(layer).__bases__[0]

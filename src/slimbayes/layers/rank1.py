@@ -538,7 +538,9 @@ class Rank1(BayesianLayer, nn.Module):
     def set_up(self, options: FactorOptions, memo: dict[int, nn.Parameter] | None = None) -> None:
         """Add the factors and repeat the bias for each member."""
         inputs, outputs = self.sizes()
-        kwargs: dict[str, Any] = {"device": self.weight.device, "dtype": self.weight.dtype}
+        # A weight that is kept in few bits is no type for factors.
+        dtype = self.weight.dtype if self.weight.is_floating_point() else torch.get_default_dtype()
+        kwargs: dict[str, Any] = {"device": self.weight.device, "dtype": dtype}
         self.additive = options.perturbation == "additive"
         self.members, self.scales_bias = options.members, options.scales_bias
         self.input_factor = self.output_factor = None

@@ -11,7 +11,7 @@ from slimbayes.families import Family
 from slimbayes.layers import attention, conv, linear, recurrent
 from slimbayes.layers.base import BayesianLayer
 from slimbayes.layers.embedding import GaussianEmbedding
-from slimbayes.layers.foreign import FOREIGN, foreign_converter
+from slimbayes.layers.foreign import FEW_BITS, FOREIGN, foreign_converter
 from slimbayes.layers.gaussian import GaussianOptions
 from slimbayes.layers.norm import NORMS, MemberNorm
 from slimbayes.layers.rank1 import FactorOptions, Rank1
@@ -194,7 +194,7 @@ for plain, bayesian in {
 }.items():
     register_converter(plain, _adopt(bayesian))  # type: ignore[type-abstract]
 
-for library_class in FOREIGN:
+for library_class in (*FOREIGN, *FEW_BITS):
     register_converter(library_class, foreign_converter(library_class, Rank1))
 
 for norm in NORMS:
