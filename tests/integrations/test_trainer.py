@@ -386,6 +386,27 @@ def test_what_it_cannot_do_is_said(tmp_path: Path) -> None:
         Trainer(model, arguments(tmp_path), train_dataset=unlabelled).train()
 
 
+def test_the_plain_trainer_does_not_train_without_the_kl(tmp_path: Path) -> None:
+    with pytest.raises(ValueError, match="batch received was empty"):
+        transformers.Trainer(rank1(bert()), arguments(tmp_path), train_dataset=examples()).train()
+
+
+@pytest.mark.parametrize("options", [{"bf16": True}, {"torch_compile": True, "torch_compile_backend": "eager"}])
+def test_precision_and_compilation(tmp_path: Path, options: dict) -> None:
+    data, losses = examples(), []
+    net = without_dropout(bert())
+    for given in ({}, options):
+        torch.manual_seed(0)
+        model = rank1(net)
+        trainer = Trainer(model, arguments(tmp_path, **given), train_dataset=data, samples=0, eval_samples=0)
+        trainer.train()
+        losses.append([log["loss"] for log in trainer.state.log_history if "loss" in log])
+        assert trainer.predict(data).predictions.dtype == np.float32
+        member = model.member(0)
+        assert type(member) is transformers.BertForSequenceClassification
+    np.testing.assert_allclose(losses[0], losses[1], rtol=1e-3)
+
+
 def test_it_needs_its_extra() -> None:
     code = "import sys; sys.modules['transformers'] = None; import slimbayes.integrations.transformers"
     found = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True)
