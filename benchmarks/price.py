@@ -144,15 +144,15 @@ class NetworkRun:
 
 #: That the timings of a network may take; slow ones need more for as many rounds.
 SECONDS = {
-    "conv_16": 40,
-    "conv_64": 75,
-    "mlp_512": 30,
-    "mlp_1024": 40,
-    "wrn_16_4": 80,
-    "resnet_20": 60,
-    "resnet_20_bf16": 50,
-    "resnet_20_2": 40,
-    LSTM.name: 20,
+    "conv_16": 35,
+    "conv_64": 65,
+    "mlp_512": 25,
+    "mlp_1024": 35,
+    "wrn_16_4": 70,
+    "resnet_20": 50,
+    "resnet_20_bf16": 45,
+    "resnet_20_2": 35,
+    LSTM.name: 15,
 }
 
 PROFILES = ("misses", "all", "none")

@@ -258,7 +258,7 @@ def _pairs(result: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _mean_of(tables: Sequence[Any]) -> Any:
-    """Return the mean of numbers that stand at the same places of nested tables; None where one of them is None."""
+    """Return the mean of numbers that stand at the same positions of nested tables; None where one of them is None."""
     if isinstance(tables[0], Mapping):
         return {name: _mean_of([one[name] for one in tables]) for name in tables[0]}
     return None if None in tables else float(f"{fmean(tables):.6g}")

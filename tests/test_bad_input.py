@@ -137,6 +137,27 @@ CALLS = {
             "too large": (Y + 1, "targets"),
         },
     ),
+    **{
+        f"param_groups, {argument}": (
+            lambda bad, argument=argument: model().param_groups(**{argument: bad}),
+            {str(bad): (bad, argument) for bad in (-1, "a", math.nan)},
+        )
+        for argument in ("lr", "weight_decay", "factor_lr")
+    },
+    "BatchAxis": (lambda bad: sb.BatchAxis(*bad), {"a word": (("a", 0), "tensor"), "no such axis": ((X, 2), "dim")}),
+    "MLP": (
+        lambda bad: sb.nets.MLP(*bad),
+        {
+            "no inputs": ((0, [4], 3), "inputs"),
+            "words": ((4, "ab", 3), "hidden"),
+            "a negative width": ((4, [-1], 3), "hidden"),
+            "half an output": ((4, [4], 1.5), "outputs"),
+        },
+    ),
+    "LeNet": (
+        lambda bad: sb.nets.LeNet(size=bad),
+        {str(bad): (bad, "size") for bad in (3, "ab", (8, 2), (8, 8, 8))},
+    ),
     "linear_annealing": (lambda bad: sb.linear_annealing(bad), {str(bad): (bad, "steps") for bad in (0, -1, "a")}),
     **{
         f"metrics.{name}": (
@@ -265,14 +286,38 @@ def test_infinite_weights_are_blamed_and_masks_of_minus_infinity_are_none(tmp_pa
         spoilt.net[2].weight[0, 0] = math.nan
     with pytest.raises(ValueError, match=r"The weights are to blame: 2\.weight is not finite"):
         spoilt.predict(X)
+    with torch.no_grad():
+        spoilt.net[2].weight[0, 0] = math.inf  # before, label 0 with a confidence of nan, for some examples
+    with pytest.raises(ValueError, match=r"output is (inf|nan) for example.*2\.weight is not finite"):
+        spoilt.predict(X)
     logarithm = sb.mc_dropout(nn.Sequential(nn.Linear(4, 3), Logarithm()))
-    with pytest.raises(ValueError, match="NaN for example 0.*All weights are finite: a layer gave it"):
+    with pytest.raises(ValueError, match="nan for example 0.*All weights are finite: a layer gave it"):
         logarithm.predict(X)
     masked = sb.mc_dropout(Masked())
     mask = torch.zeros(6, 4).masked_fill(torch.arange(4) > 1, -math.inf)
     assert masked.predict(X, mask).draws.isfinite().all()
     with pytest.raises(ValueError, match=r"infinite value.*first at \(0, 2\)"):
         masked.predict(X, -mask)
+    logarithms = -torch.rand(6, 4)
+    logarithms[0, 0], logarithms[3, 1] = 0, -math.inf  # before, such inputs were taken for a mask
+    with pytest.raises(ValueError, match=r"infinite value.*first at \(3, 1\): -inf"):
+        model().predict(logarithms)
+
+
+def test_classes_that_the_network_rules_out_are_predicted():
+    """A logit of minus infinity is a probability of 0."""
+
+    class Without(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.linear = nn.Linear(4, 3)
+
+        def forward(self, x):
+            return self.linear(x) + torch.tensor([0.0, 0.0, -math.inf])
+
+    p = sb.rank1(Without(), members=2).predict(X)
+    assert not p.probs[:, 2].any()
+    torch.testing.assert_close(p.probs.sum(1), torch.ones(6))
 
 
 class Logarithm(nn.Module):

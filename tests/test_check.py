@@ -1,5 +1,7 @@
 """What conversion cannot see from inside a layer: rows out of order, layers called twice, odd networks."""
 
+import threading
+
 import pytest
 import torch
 from torch import nn
@@ -184,3 +186,120 @@ def test_arguments_that_the_model_would_shadow_are_named():
 
     with pytest.warns(UserWarning, match="arguments named noise.*by position"):
         sb.rank1(Noisy())
+
+
+class Remembering(nn.Module):
+    """Keeps a number, a buffer and its last state from pass to pass, and fills a cache that it is given."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.f = nn.Linear(WIDTH + 4, 4)
+        self.passes, self.state = 0, None
+        self.register_buffer("steps", torch.zeros(()))
+
+    def forward(self, x, cache=None):
+        self.passes += 1
+        self.steps += 1
+        state = x.new_zeros(len(x), 4) if self.state is None else self.state.detach()
+        self.state = self.f(torch.cat([x, state], 1))
+        if cache is not None:
+            cache.kept.append(self.state)
+        return self.state
+
+
+class Cache:
+    """What a network fills in its forward, as Hugging Face's caches of keys and values."""
+
+    def __init__(self) -> None:
+        self.kept: list = []
+
+
+@pytest.mark.parametrize("method", CONVERSIONS)
+def test_trying_the_network_leaves_what_it_remembers_and_fills(method):
+    """Before, the first pass met the states, of one and of two rows, of passes that had tried the network."""
+    model, x, cache = CONVERSIONS[method](Remembering()), torch.randn(BATCH, WIDTH), Cache()
+    first, second = model(x, cache), model(x, cache=cache)
+    assert model.rows_known
+    assert model.net.passes == model.net.steps == len(cache.kept) == 2
+    assert torch.equal(cache.kept[0], first.flatten(0, 1))
+    assert not torch.equal(first, second)
+
+
+@pytest.mark.parametrize("method", CONVERSIONS)
+def test_hooks_do_not_hear_the_passes_that_try_the_network(method):
+    model, heard = CONVERSIONS[method](Concatenated()), []
+    model.net.f.register_forward_hook(lambda module, inputs, output: heard.append(len(output)))
+    model(torch.randn(BATCH, WIDTH), torch.randn(BATCH, WIDTH))
+    assert heard == [2 * BATCH * model.members]
+
+
+@pytest.mark.parametrize("method", CONVERSIONS)
+def test_a_network_that_cannot_be_copied_answers(method):
+    model, x = CONVERSIONS[method](nn.Sequential(nn.Linear(WIDTH, 4))).eval(), torch.randn(BATCH, WIDTH)
+    model.net.writer = threading.Lock()
+    first, again = (model(x, generator=torch.Generator().manual_seed(1)) for _ in range(2))
+    assert torch.equal(first, again)
+    assert model.predict(x, samples=2, likelihood="categorical").probs.shape == (BATCH, 4)
+
+
+def test_time_first_inside_is_found_whatever_the_network_returns_beside():
+    """Before, states that it returns time first ended the search: with as many rows as steps, draws were mixed."""
+
+    class Turned(Concatenated):
+        def forward(self, x):
+            states = self.f(x.transpose(0, 1))
+            return states.mean(0), states
+
+    model = sb.mean_field(Turned(), estimator="flipout")
+    for batch, samples in ((12, 2), (24, 1), (5, 1)):
+        with pytest.raises(ValueError, match="Layer f got 24 rows"):
+            model(torch.randn(batch, 24, WIDTH), samples=samples)
+
+
+class Picking(nn.Module):
+    """Calls a layer for the tokens alone that are masked, of which the first example has none."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.f, self.head = nn.Linear(WIDTH, WIDTH), nn.Linear(WIDTH, 4)
+
+    def forward(self, x):
+        h, masked = self.f(x), x[..., 0] > 0
+        return torch.zeros(*x.shape[:2], 4).masked_scatter(masked.unsqueeze(-1), self.head(h[masked]))
+
+
+@pytest.mark.parametrize("method", CONVERSIONS)
+def test_a_layer_that_sees_nothing_of_the_first_example_is_not_refused(method):
+    model, x = CONVERSIONS[method](Picking()), torch.rand(4, 3, WIDTH)
+    x[[0, 0, 0, 1, 1, 2, 2, 3], [0, 1, 2, 0, 1, 0, 1, 0], 0] = -1  # leaves 0, 1, 1 and 2: as many as there are rows
+    assert model(x, samples=2).shape == (2 * model.members, 4, 3, 4)
+    assert model.predict(x, samples=2, likelihood="gaussian").mean.shape == (4, 3, 4)
+
+
+def test_the_layer_that_is_named_comes_with_the_rows_that_it_got():
+    """Its first call had the batch, of which the message spoke before."""
+
+    class Prototypes(Concatenated):
+        def forward(self, x):
+            return torch.cdist(self.f(x), self.f(torch.ones(24, WIDTH)))
+
+    with pytest.raises(ValueError, match="Layer f got 24 rows"):
+        sb.mean_field(Prototypes(), estimator="flipout")(torch.randn(BATCH, WIDTH))
+
+
+def test_a_network_that_is_random_itself_is_not_accused_of_mixing_rows():
+    class Jittered(Concatenated):
+        def forward(self, x):
+            return torch.nn.functional.dropout(self.f(x))  # whatever the mode
+
+    model = sb.rank1(Jittered(), members=2)
+    with pytest.raises(ValueError, match="random numbers of its own.*training=self.training"):
+        model.check(torch.randn(BATCH, WIDTH))
+
+
+def test_an_autocast_around_the_forward_ends_with_it():
+    """Before, the context that Accelerate puts around ``model.forward`` was entered twice and stayed on for good."""
+    model = sb.rank1(nn.Linear(6, 3), members=2)
+    model.forward = torch.autocast("cpu", torch.bfloat16)(model.forward)
+    model(torch.randn(4, 6))
+    assert not torch.is_autocast_enabled("cpu")

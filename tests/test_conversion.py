@@ -419,11 +419,11 @@ def chain(layer: nn.Module) -> nn.Module:
 
 def test_lazy_layers_are_refused_until_they_have_weights() -> None:
     net, x = chain(nn.LazyLinear(5)), torch.randn(4, 3)
-    for options in ({}, {"include": "0"}):
+    for method, options in ((sb.rank1, {}), (sb.rank1, {"include": "0"}), (sb.mean_field, {}), (sb.k_tied, {"k": 3})):
         with pytest.raises(
             ValueError, match=r"Layer 0 \(LazyLinear\) is lazy.*run one batch through the network first"
         ):
-            sb.rank1(net, **options)
+            method(net, **options)
     assert sb.rank1(net, exclude="0")(x).shape == (4, 4, 2)
     net(x)
     assert sb.rank1(net).summary().converted == ["0", "1"]
@@ -523,6 +523,15 @@ def test_a_network_that_mostly_stays_as_it_is_is_warned_of(method: str) -> None:
     with pytest.warns(UserWarning, match=HALF):
         CONVERSIONS[method](net)
     CONVERSIONS[method](nn.Sequential(Foreign(8), nn.Linear(8, 8)))  # a warning would be an error here
+
+
+@pytest.mark.filterwarnings("ignore:.*weight_norm.*is deprecated:FutureWarning")
+@pytest.mark.parametrize("method", ["mean_field", "k_tied"])
+def test_older_hooks_that_leave_most_of_a_network_are_warned_of(method: str) -> None:
+    """Before, there was no word of them: a method's own reasons did not count."""
+    net = nn.Sequential(*[torch.nn.utils.weight_norm(nn.Linear(8, 8)) for _ in range(8)], nn.Linear(8, 3))
+    with pytest.warns(UserWarning, match="8 of 9 layers with weight matrices.*computed by a hook.*parametrizations"):
+        CONVERSIONS[method](net)
 
 
 @pytest.mark.parametrize(

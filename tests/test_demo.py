@@ -6,8 +6,10 @@ from pathlib import Path
 
 import pytest
 import torch
+from torch import nn
 from typer.testing import CliRunner
 
+import slimbayes as sb
 from reproductions import demo_choice as choosing
 from slimbayes import demo
 from slimbayes.cli.app import app
@@ -36,7 +38,7 @@ def test_options_are_those_that_validation_chose():
 
 
 def test_the_choice_can_be_killed_and_taken_up_again(tmp_path, monkeypatch):
-    monkeypatch.setattr(choosing, "GRID", {"plain": {"weight_decay": [0.0, 0.1]}})
+    monkeypatch.setattr(choosing, "GRID", {"mc_dropout": {"rate": [0.05, 0.1]}})
     scored, runs = choosing.run, []
 
     def killed_at_the_second(methods, *arguments):
@@ -51,7 +53,7 @@ def test_the_choice_can_be_killed_and_taken_up_again(tmp_path, monkeypatch):
         choosing.choose(out, seeds=1, epochs=1)
     assert len(json.loads(out.read_text())["trials"]) == 1
     choosing.choose(out, seeds=1, epochs=1)
-    assert [one["plain"]["weight_decay"] for one in runs] == [0.0, 0.1, 0.1]
+    assert [one["mc_dropout"]["rate"] for one in runs] == [0.05, 0.1, 0.1]
     assert len(json.loads(out.read_text())["trials"]) == 2
 
 
@@ -122,17 +124,44 @@ def test_every_method_runs(method, monkeypatch):
     assert outcome["title"] in table({"settings": {"seeds": 1, "part": "test"}, "results": [outcome]})
 
 
+def test_every_method_starts_from_the_trained_network():
+    """Without training, conversion leaves the network's outputs as they are, but for members of an ensemble."""
+    net, (images, _) = demo.trained_network(0), load_digits().test
+    for method in METHODS:
+        options = {name: value for name, value in METHODS[method][1].items() if name != "init_spread"}
+        model, _ = demo.make(method, options, net)
+        at_start = model.eval()(images[:50], samples=0)
+        apart = (at_start - net(images[:50])).abs().max().item()
+        if method == "deep_ensemble":
+            assert apart > 1
+        elif method not in ("batch_ensemble", "sgmcmc_factors"):  # their members start around it
+            assert apart < 1e-4, method
+
+
+def test_a_temperature_changes_no_label_and_lowers_the_loss_on_validation_digits():
+    digits = load_digits()
+    net = demo.trained_network(0)
+    scaled = demo.finish("temperature", sb.ELBO(sb.deterministic(net), 1), digits.train, {}, seed=0).member(0)
+    images, labels = digits.validation
+    loss = nn.functional.cross_entropy
+    assert torch.equal(scaled(images).argmax(1), net(images).argmax(1))
+    assert loss(scaled(images), labels) < loss(net(images), labels)
+
+
 def test_methods_are_those_of_the_library_and_all_have_a_grid():
-    stored = set(method_names()) - {"deterministic"} | {"plain", "rank1_cauchy", "sgmcmc_factors"}
+    stored = set(method_names()) - {"deterministic"} | {"plain", "temperature", "rank1_cauchy", "sgmcmc_factors"}
     assert set(METHODS) == set(choosing.GRID) == stored
     for name in METHODS:
         assert name in CliRunner().invoke(app, ["demo", "--help"], env={"COLUMNS": "500"}).stdout
 
 
 def test_the_table_has_means_and_standard_errors_over_seeds(results):
-    a, b = (r["clean"]["nll"] for r in results["results"][:2])
-    row = table(results).splitlines()[1]
-    assert f"{(a + b) / 2:.3f} ± {abs(a - b) / 2:.3f}" in row
+    rows = table(results).splitlines()
+    for method, row in zip(("plain", "rank1"), rows[1:3], strict=True):
+        runs = [one for one in results["results"] if one["method"] == method]
+        for part, name in (("clean", "nll"), ("corrupted", "accuracy"), ("foreign", "auroc")):
+            a, b = (one[part][name] for one in runs)
+            assert f"{(a + b) / 2:.3f} ± {abs(a - b) / 2:.3f}" in row
     assert table(results, markdown=True).count("\n") == 3
 
 
@@ -141,11 +170,11 @@ def test_command_line(tmp_path):
     arguments = ["demo", "--methods", "plain", "--seeds", "1", "--epochs", "1", "--workers", "1", "--out", str(out)]
     outcome = CliRunner().invoke(app, arguments)
     assert outcome.exit_code == 0
-    assert "the plain network" in outcome.stdout
+    assert "the trained network" in outcome.stdout
     assert json.loads(out.read_text())["results"][0]["stored_numbers"] == 38_282
     report = tmp_path / "new" / "demo" / "report.html"
     assert outcome.stderr.splitlines()[-1] == f"Report: {report}"
-    assert "the plain network" in report.read_text()
+    assert "the trained network" in report.read_text()
     printed = CliRunner().invoke(app, [*arguments, "--json"])
     assert json.loads(printed.stdout)["settings"]["epochs"] == 1
 

@@ -101,6 +101,7 @@ NETWORKS = {
     "Batch": (OfData, lambda: (batch(),)),
     "pooled": (Graphs, lambda: (lambda b: (b.x, b.edge_index, b.batch))(batch())),
 }
+CONVERTING = {name: make for name, make in METHODS.items() if name != "deep_ensemble"}
 CASES = [(method, network) for method in METHODS for network in NETWORKS if network != "pooled" or method == "rank1"]
 
 
@@ -148,6 +149,27 @@ def test_what_belongs_to_edges_goes_with_them(method):
         for k in range(model.members):
             alone = model.member(k, sample=0, draw=draw)(x, edges, weights)
             torch.testing.assert_close(outputs[k], alone, rtol=1e-5, atol=2e-6)
+
+
+@pytest.mark.parametrize("method", CONVERTING)
+def test_edges_that_a_network_keeps_are_warned_of(method):
+    """Before, all messages of a prediction went to its first draw, and nobody but `model.check` said so."""
+
+    class Keeping(Nodes):
+        def __init__(self, edges) -> None:
+            super().__init__()
+            self.register_buffer("edges", edges)
+
+        def forward(self, x):
+            return super().forward(x, self.edges)
+
+    x, edges = graph()
+    edges[:, 0] = NODES - 1
+    for samples in (1, 3):
+        model = CONVERTING[method](Keeping(edges))
+        with pytest.warns(UserWarning, match="does not keep its rows in order.*edges as an input"):
+            model(x, samples=samples)
+        model(x)  # a warning would be an error here
 
 
 def test_two_nodes_are_no_batch_of_edges():
@@ -257,9 +279,6 @@ def test_edges_behind_appended_loops_stay_points(conv):
         model.check(*graph(), torch.randn(EDGES, 2))
 
 
-CONVERTING = {name: make for name, make in METHODS.items() if name != "deep_ensemble"}
-
-
 @pytest.mark.parametrize("method", CONVERTING)
 @pytest.mark.parametrize("norm", ["LayerNorm", "GraphNorm", "InstanceNorm", "PairNorm"])
 def test_what_mixes_the_nodes_of_all_draws_is_refused_until_it_knows_the_graphs(norm, method):
@@ -284,6 +303,20 @@ def test_stock_networks_with_norms_of_nodes_pass():
     x, edges = graph()
     for net in (GCN(4, 8, 2, 3, norm="BatchNorm"), GAT(4, 8, 2, 3, norm="LayerNorm", norm_kwargs={"mode": "node"})):
         assert sb.rank1(net, members=3)(x, edges).shape == (3, NODES, 3)
+
+
+@pytest.mark.parametrize("method", CONVERTING)
+def test_dropout_that_never_ends_is_not_taken_for_mixed_nodes(method):
+    """Before, a call of F.dropout without `training` was refused, as a norm over all nodes."""
+
+    class Dropped(Nodes):
+        def forward(self, x, edge_index):
+            return self.second(nn.functional.dropout(self.first(x, edge_index).relu()), edge_index)
+
+    model, inputs = CONVERTING[method](Dropped()), graph()
+    assert model(*inputs, samples=2).shape == (2 * model.members, NODES, 3)
+    with pytest.raises(ValueError, match="random numbers of its own"):
+        model.check(*inputs)
 
 
 def test_draws_of_whole_networks_see_a_graph_each():

@@ -224,6 +224,19 @@ def test_gpt2_is_converted_whole() -> None:
     assert len(sb.mean_field(gpt2()).summary().converted) == 9 + 2
 
 
+@pytest.mark.parametrize("method", ["rank1", "rank1_mean_field_embedding", "mean_field", "mc_dropout"])
+def test_a_cache_is_filled_by_the_passes_that_are_given_it(method: str) -> None:
+    """Before, passes that try the network had put rows of their own into it, and the first pass failed."""
+    model, tokens = METHODS[method](gpt2()).eval(), inputs()["input_ids"]
+    cache, draw = transformers.DynamicCache(), model.draw(2)
+    with torch.no_grad():
+        start = model(input_ids=tokens[:, :3], past_key_values=cache, use_cache=True, draw=draw).logits
+        assert cache.get_seq_length() == 3
+        rest = model(input_ids=tokens[:, 3:], past_key_values=cache, use_cache=True, draw=draw).logits
+        whole = model(input_ids=tokens, draw=draw).logits
+    torch.testing.assert_close(torch.cat([start, rest], 2), whole, rtol=1e-4, atol=2e-5)
+
+
 @pytest.mark.parametrize("method", ["mean_field", "k_tied"])
 def test_relative_tables_stay_points_and_say_so(method: str) -> None:
     left = METHODS[method](t5()).summary().left

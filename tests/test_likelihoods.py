@@ -2,6 +2,7 @@
 
 import math
 
+import numpy as np
 import pytest
 import torch
 import torch.nn.functional as F
@@ -9,6 +10,7 @@ from scipy import stats
 from torch import distributions as td
 
 import slimbayes as sb
+from slimbayes.families import softplus_scale
 from slimbayes.likelihoods import get_likelihood, mixture
 from slimbayes.likelihoods.classification import FEW_LOGITS
 
@@ -426,6 +428,34 @@ def test_the_residual_variance_is_the_noise_of_the_largest_likelihood(outputs) -
     likelihood.set_noise(likelihood.residual_variance(draws, targets))
     likelihood.log_prob(draws, targets).mean().backward()
     assert likelihood.rho.grad.abs().max() < 1e-6
+
+
+@pytest.mark.parametrize("size", [1e-4, 1.0, 1e4])
+@pytest.mark.parametrize("outputs", [None, 3])
+def test_the_best_scale_of_a_student_t_has_no_gradient(outputs, size):
+    generator = torch.Generator().manual_seed(0)
+    draws = size * torch.randn(4, 50, 3, generator=generator).double()
+    targets = size * torch.tensor([1.0, 2.0, 0.1]) * torch.randn(50, 3, generator=generator).double()
+    likelihood = sb.StudentT(outputs=outputs).double()
+    for mixed in (False, True):
+        likelihood.set_scale(likelihood.best_scale(draws, targets, mixed=mixed))
+        each = likelihood.log_prob(draws, targets)
+        scale = softplus_scale(likelihood.rho)
+        (slope,) = torch.autograd.grad((mixture(each) if mixed else each).mean(), likelihood.rho)
+        assert (slope * scale / likelihood.rho.sigmoid()).abs().max() < 1e-4  # by the logarithm of the scale
+    assert (scale < likelihood.best_scale(draws, targets)).all()
+
+
+def test_the_best_scale_is_that_of_scipy():
+    errors = stats.t(3.0, scale=0.2).rvs(500, random_state=0)
+    found = sb.StudentT(df=3.0).best_scale(torch.zeros(1, 500), torch.tensor(errors)).item()
+    _, _, expected = stats.t.fit(errors, fix_df=3.0, floc=0.0)
+    assert found == pytest.approx(expected, rel=1e-3)
+    counts = stats.nbinom(2.0, 2.0 / (2.0 + 5.0)).rvs(500, random_state=0)  # a mean of 5, a dispersion of 0.5
+    alphas = np.linspace(0.3, 0.8, 5001)
+    values = [stats.nbinom.logpmf(counts, 1 / a, 1 / (1 + 5 * a)).sum() for a in alphas]
+    found = sb.NegativeBinomial().best_scale(torch.full((1, 500), math.log(5.0)), torch.tensor(counts)).item()
+    assert found == pytest.approx(alphas[int(np.argmax(values))], abs=2e-4)
 
 
 # ---------------------------------------------------------------------- the noise of a mixture

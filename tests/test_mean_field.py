@@ -490,7 +490,8 @@ def test_prediction_holds_few_draws_at_once_and_they_differ():
 
 def test_an_embedding_with_max_norm_is_left_with_the_reason():
     net = nn.Sequential(nn.Embedding(5, 3, max_norm=1.0), nn.Linear(3, 2))
-    summary = sb.mean_field(net).summary()
+    with pytest.warns(UserWarning, match="1 of 2 layers with weight matrices.*max_norm=1.0 rewrites its table"):
+        summary = sb.mean_field(net).summary()
     assert summary.converted == ["1"]
     assert "max_norm=1.0" in str(summary)
 

@@ -280,10 +280,15 @@ ERRORS = {
     "counts below zero": (sb.Poisson(), torch.tensor([0, -1]), ["counts", "-1", "standardised"]),
     "counts that are none": (sb.NegativeBinomial(), torch.tensor([0.0, 0.5]), ["counts", "0.5"]),
     "counts unknown": (sb.Poisson(), torch.tensor([0.0, math.nan]), ["counts", "nan"]),
+    "between levels": (sb.Ordinal(3), torch.tensor([0.0, 1.5]), ["1.5", "levels 0, 1, ..., 2"]),
+    "level unknown": (sb.Ordinal(3), torch.tensor([0.0, math.nan]), ["0 to 2", "nan"]),
     "no such level": (sb.Ordinal(3), torch.tensor([0, 3]), ["0 to 2", "got 3", "levels"]),
     "one time": (sb.Cox(), torch.tensor([1.0, 2.0]), ["(time, event)", "(2,)"]),
     "events first": (sb.Cox(), torch.tensor([[1.0, 3.0], [0.0, 2.0]]), ["0 or 1", "3", "times come first"]),
     "quantiles": (sb.Quantile(), torch.tensor([1.0, 2.0]), ["(draws, batch, *, 3)", "(1, 2, 1)", "3 outputs"]),
+    "value unknown": (sb.Gaussian(), torch.tensor([0.0, math.nan]), ["finite", "1 of them", "nan", "Leave out"]),
+    "infinite value": (sb.StudentT(), torch.tensor([-math.inf, 0.0]), ["finite", "-inf"]),
+    "infinite quantile": (sb.Quantile([0.5]), torch.tensor([0.0, math.inf]), ["finite", "inf"]),
     "weights": (sb.Categorical(class_weight=[1.0, 2, 3]), torch.tensor([0, 1]), ["class_weight", "2 classes"]),
 }
 
@@ -303,6 +308,7 @@ def test_wrong_targets_are_named(case: str) -> None:
     [
         (lambda: sb.StudentT(df=2.0), ["`df`", "above 2", "2.0"]),
         (lambda: sb.Ordinal(1), ["`levels`", "at least 2", "1"]),
+        (lambda: get_likelihood(sb.Gaussian), ["class Gaussian", "Gaussian()"]),
         (lambda: get_likelihood("ordinal"), ["'ordinal' needs levels", "sb.Ordinal(levels=...)"]),
         (lambda: sb.Quantile([0.1, 1.0]), ["`levels`", "1.0"]),
         (lambda: sb.Quantile([]), ["`levels`", "empty"]),

@@ -223,7 +223,7 @@ def test_the_first_nan_is_counted_from_the_first_example(small) -> None:
 
     model, x = sb.deterministic(Logarithm()), torch.ones(100, 1)
     x[61] = -1
-    with pytest.raises(ValueError, match="NaN for example 61 "):
+    with pytest.raises(ValueError, match="nan for example 61 "):
         model.predict(x, batch_size=7)
 
 

@@ -65,5 +65,5 @@ def test_tests_and_laboratory_do_without_it_too():
         tree = ast.parse(path.read_text())
         tried = {id(node) for block in ast.walk(tree) if isinstance(block, ast.Try) for node in ast.walk(block)}
         for node in ast.walk(tree):
-            if isinstance(node, ast.ImportFrom) and "_fast" in (node.module or ""):
+            if isinstance(node, (ast.Import, ast.ImportFrom)) and names_fast(node):
                 assert id(node) in tried, f"{path} imports slimbayes._fast, which may be deleted"

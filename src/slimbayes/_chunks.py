@@ -226,48 +226,53 @@ def _explaining(model: BayesianModel, inputs: Any) -> Iterator[None]:
 
 
 class NonFiniteOutput(ValueError):  # noqa: N818
-    """A network gave NaN for inputs that are finite.
+    """A network gave NaN or infinity for inputs that are finite.
 
     Attributes:
+        value: What it gave.
         example: Number of the first example.
         weight: Name of the first weight that is not finite, if there is one.
     """
 
-    def __init__(self, example: int, weight: str | None) -> None:
-        self.example, self.weight = example, weight
+    def __init__(self, value: float, example: int, weight: str | None) -> None:
+        self.value, self.example, self.weight = value, example, weight
         if weight is None:
             cause = "All weights are finite: a layer gave it. Look for too large inputs, logarithms and divisions."
         else:
             cause = f"The weights are to blame: {weight} is not finite. Load good weights, or train again."
-        super().__init__(f"The network's output is NaN for example {example} although its inputs are finite. {cause}")
+        super().__init__(
+            f"The network's output is {value:g} for example {example} although its inputs are finite. {cause}"
+        )
 
 
 def _check_finite(inputs: Any) -> None:
-    for x in batching.tensors(inputs):
+    for position, x in enumerate(batching.tensors(inputs)):
         # If a term is not finite neither is the sum, which takes less time. A sum may also be too large.
         if (
             x.is_floating_point()
             and not x.is_meta
             and not x.sum().isfinite()
             and not x.isfinite().all()
-            and not _is_mask(x)
+            and not (position and _is_mask(x))
         ):
             wrong = ~x.isfinite()
-            position = tuple(int(i) for i in wrong.nonzero()[0])
+            first = tuple(int(i) for i in wrong.nonzero()[0])
             raise ValueError(
                 f"Expected the input of `predict` to have no NaN and no infinite value, but got {int(wrong.sum())} of "
-                f"them, the first at {position}: {x[position].item()}. Impute missing values, as in training, and "
+                f"them, the first at {first}: {x[first].item()}. Impute missing values, as in training, and "
                 "correct infinite ones before predicting."
             )
 
 
 def _is_mask(x: Tensor) -> bool:
-    """Tell whether a tensor may be one that is added to scores, to rule some out by -inf: the most is 0."""
+    """Tell whether a tensor beside the first may be one that is added to scores, with -inf for what is ruled out."""
     return bool((x <= 0).all() & (x == 0).any())
 
 
 def _check_outputs(model: BayesianModel, draws: Any, begin: int) -> None:
-    """Raise if outputs are NaN although the inputs were finite, and say where that may come from.
+    """Raise if outputs are NaN or infinite although the inputs were finite, and say where that may come from.
+
+    A logit of minus infinity rules a class out, and is none.
 
     Args:
         model: The model.
@@ -275,12 +280,15 @@ def _check_outputs(model: BayesianModel, draws: Any, begin: int) -> None:
         begin: Number of their first example.
     """
     for y in batching.tensors(draws):
-        if y.is_floating_point() and y.sum().isnan() and y.isnan().any():
+        if not y.is_floating_point() or y.sum().isfinite():
+            continue
+        if (wrong := y.isnan() | y.isposinf()).any():
             named = (*model.net.named_parameters(), *model.net.named_buffers())
             weights = (name for name, x in named if x.is_floating_point() and not x.isfinite().all())
-            position = [*y.isnan().nonzero()[0].tolist(), 0, 0]
+            first = wrong.nonzero()[0].tolist()
+            position = [*first, 0, 0]
             example = begin + position[min(1 + model.sampling.batch_dim, y.dim())]
-            raise NonFiniteOutput(example, next(weights, None))
+            raise NonFiniteOutput(y[tuple(first)].item(), example, next(weights, None))
 
 
 @contextmanager
@@ -306,8 +314,8 @@ def evaluating(model: nn.Module) -> Iterator[None]:
                     module.training = True
 
 
-class _Answered(Exception):  # noqa: N818
-    """The network has answered the probe; its outputs are of no interest."""
+class Answered(Exception):  # noqa: N818
+    """The network has answered a pass that tries it; its outputs are of no interest."""
 
 
 def _bytes_per_row(model: BayesianModel, args: Any, kwargs: Any, size: int) -> int:
@@ -327,24 +335,20 @@ def _bytes_per_row(model: BayesianModel, args: Any, kwargs: Any, size: int) -> i
 def _probe(model: BayesianModel, args: Any, kwargs: Any, size: int) -> int:
     largest, thread = [1], threading.get_ident()
 
-    def meant() -> bool:
-        """Tell this pass from those of other threads, and from those that try the network before the first pass."""
-        return threading.get_ident() == thread and model.passes.looking is None
-
     def note(module: nn.Module, inputs: Any, output: Any) -> None:
-        if not meant():
+        if threading.get_ident() != thread:
             return
         largest[0] = max(largest[0], *(x.numel() * x.element_size() for x in batching.tensors((inputs, output))), 1)
 
-    def stop(module: nn.Module, inputs: Any, output: Any) -> None:
-        if meant():
-            raise _Answered
+    def end(*_: Any) -> None:
+        if threading.get_ident() == thread:
+            raise Answered
 
     hooks = [module.register_forward_hook(note) for module in model.net.modules()]
-    hooks.append(model.net.register_forward_hook(stop))
+    hooks.append(model.net.register_forward_hook(end))
     try:
         one_args, one_kwargs = batching.narrow((args, kwargs), 0, 1, size, model.sampling.batch_dim)
-        with suppress(_Answered):
+        with suppress(Answered):
             model.forward(*one_args, samples=0, **one_kwargs)  # not compiled, for one example alone
     finally:
         for hook in hooks:

@@ -46,6 +46,11 @@ class BatchAxis:
     index: bool | int | Tensor = False
 
     def __post_init__(self) -> None:
+        if not isinstance(self.tensor, Tensor):
+            raise TypeError(
+                f"Expected argument `tensor` of BatchAxis to be a tensor, but got {type(self.tensor).__name__}. Inputs "
+                "that are none are given as they are."
+            )
         rank = self.tensor.dim()
         if self.dim is ...:
             if not self.is_index:

@@ -266,6 +266,7 @@ def convert(
     exclude: Selector = None,
     veto: Callable[[nn.Module], str] = lambda module: "",
     settings_for: Callable[[str, nn.Module], Any] | None = None,
+    unable: Callable[[nn.Module], str] = lambda module: "",
 ) -> Conversion:
     """Copy a network and convert the layers that were picked.
 
@@ -278,6 +279,7 @@ def convert(
         exclude: What to leave.
         veto: Returns why a module that could be converted is left by default, or ``""``.
         settings_for: Returns the settings for a module of that name, where they differ from module to module.
+        unable: Returns why this method cannot convert a module for which there is a converter, or ``""``.
     """
     check_plain(net)
     include, exclude = checked_selector("include", include, net), checked_selector("exclude", exclude, net)
@@ -289,18 +291,19 @@ def convert(
     rowless = _without_rows(holder["net"])
     chosen: list[int] = []
     left: list[int] = []
-    unable: dict[str, list[str]] = {}
+    reasons: dict[str, list[str]] = {}
     for name, module in list(holder["net"].named_modules()):
         if id(module) in inside or not (own_parameters(module) or _known(method, module) or _is_lazy(module)):
             continue
         before = all_parameters(module) if _known(method, module) else own_parameters(module)
         part = Part(name, type(module).__name__, False, "", before)
         result.parts.append(part)
-        part.reason = _why_left(method, name, module, include, exclude, lambda m: rowless.get(id(m), "") or veto(m))
         converter, why = find_converter(method, module)
+        why = why or rowless.get(id(module), "") or unable(module)
+        part.reason = _why_left(name, module, include, exclude, why or veto(module), converter is None)
         sizes = [p.numel() for p in module.parameters(recurse=converter is not None) if not is_lazy(p) and p.dim() > 1]
         if sizes and part.reason and part.reason == why:
-            unable.setdefault(why, []).append(name or "the root")
+            reasons.setdefault(why, []).append(name or "the root")
             left.append(sum(sizes))
         elif sizes and part.reason in ("", "excluded"):
             chosen.append(sum(sizes))
@@ -315,12 +318,12 @@ def convert(
         part.converted, part.reason, part.after = True, type(new).__name__, all_parameters(new)
     result.net = holder["net"]
     if not result.converted:
-        reasons = [f"{part.name or 'the root'} ({part.kind}): {part.reason}" for part in result.parts[:10]]
-        found = "; ".join(reasons) or "no module has weights"
+        listed = [f"{part.name or 'the root'} ({part.kind}): {part.reason}" for part in result.parts[:10]]
+        found = "; ".join(listed) or "no module has weights"
         if any(".quantized" in type(module).__module__ for module in net.modules()):
             found = "it is quantized, and its weights can neither be trained nor drawn. Convert it before quantizing"
         raise ValueError(f"Expected argument `net` to have a layer to convert, but none was: {found}.")
-    _warn_if_half_left(chosen, left, unable)
+    _warn_if_half_left(chosen, left, reasons)
     return result
 
 
@@ -335,19 +338,19 @@ def _check_not_lazy(net: nn.Module, include: Selector, exclude: Selector) -> Non
             )
 
 
-def _warn_if_half_left(chosen: list[int], left: list[int], unable: dict[str, list[str]]) -> None:
+def _warn_if_half_left(chosen: list[int], left: list[int], reasons: dict[str, list[str]]) -> None:
     """Warn if most weights in matrices have stayed points although nobody asked for that.
 
     Args:
         chosen: Numbers of weights with two axes or more in layers that were converted, or excluded by the user.
         left: The same in layers that cannot be converted.
-        unable: The names of the latter, by reason.
+        reasons: The names of the latter, by reason.
     """
     if sum(left) <= sum(chosen):
         return
     whys = [
         f"{', '.join(names[:3])}{f' and {len(names) - 3} more' if len(names) > 3 else ''}: {reason}"
-        for reason, names in unable.items()
+        for reason, names in reasons.items()
     ]
     warnings.warn(
         f"Most of the network stays as it is: {len(left)} of {len(left) + len(chosen)} layers with weight matrices, "
@@ -378,22 +381,15 @@ def _known(method: str, module: nn.Module) -> bool:
 
 
 def _why_left(
-    method: str,
-    name: str,
-    module: nn.Module,
-    include: Selector,
-    exclude: Selector,
-    veto: Callable[[nn.Module], str],
+    name: str, module: nn.Module, include: Selector, exclude: Selector, reason: str, no_converter: bool
 ) -> str:
     if matches(exclude, name, module):
         return "excluded"
     if include is not None and not matches(include, name, module):
         return "not included"
-    unable = find_converter(method, module)[1]
-    reason = unable or veto(module)
     # A class, predicate or subtree may well cover norms and embeddings that are left by default; what has
     # no converter, or is asked for by its very name, has been chosen.
-    if reason and (_by_name(include, name) or (unable and _by_kind(include, name, module))):
+    if reason and (_by_name(include, name) or (no_converter and _by_kind(include, name, module))):
         raise ValueError(
             f"Cannot convert {name or 'the root module'} ({type(module).__name__}), which `include` asks for: "
             f"{reason}. Leave it out of `include`, or put it into `exclude`."
@@ -419,13 +415,14 @@ def _by_name(selector: Selector, name: str) -> bool:
     return any(_by_name(one, name) for one in selector)
 
 
-def copy_of(module: ModuleT) -> ModuleT:
-    """Return a deep copy; tensors with a history, which torch refuses to copy, come without it.
+def copy_of(module: ModuleT, keep: Iterable[Tensor] = ()) -> ModuleT:
+    """Return a deep copy, but for tensors to keep; those with a history, which torch refuses to copy, come without it.
 
     Such are weights computed by hooks (old weight_norm, pruning) and activations that a network keeps, also in lists.
     """
     kept = (value for part in module.modules() for value in vars(part).values())
     memo = {id(x): x.detach().clone() for value in kept for x in _tensors_in(value) if not x.is_leaf}
+    memo.update((id(x), x) for x in keep)
     return copy.deepcopy(module, memo)
 
 

@@ -86,14 +86,14 @@ def _heavy_rule(q: td.StudentT, p: td.Distribution, nodes: int) -> tuple[Tensor,
     steps = [(high - low) / nodes for low, high in ends]
     left, between, right = (low + step * index for (low, _), step in zip(ends, steps, strict=True))
     points = torch.cat([-left.exp(), c * between.sigmoid(), c + right.exp()])
-    slopes = torch.cat(
+    weights = torch.cat(
         [
             steps[0] * left.exp(),
             steps[1] * c * between.sigmoid() * (-between).sigmoid(),
             steps[2] * right.exp(),
         ]
     )
-    return torch.where(centre < 0, -points, points), slopes
+    return torch.where(centre < 0, -points, points), weights
 
 
 def _feature(q: td.Normal | td.LogNormal | td.StudentT, p: td.Distribution) -> tuple[Tensor, Tensor]:
@@ -220,14 +220,14 @@ def kl_divergence(
     if isinstance(q, (td.StudentT, td.Cauchy)):
         heavy = q if isinstance(q, td.StudentT) else td.StudentT(1.0, q.loc, q.scale, validate_args=False)
         with torch.no_grad():
-            points, slopes = _heavy_rule(heavy, p, HEAVY_NODES)
+            points, weights = _heavy_rule(heavy, p, HEAVY_NODES)
             offsets = heavy.scale * points
             values = heavy.loc + offsets
         # The values stay where they are while q moves: a gradient of log p, which may have a pole, is not needed.
         points = (offsets + (heavy.loc.detach() - heavy.loc)) / heavy.scale
         density = td.StudentT(heavy.df, validate_args=False).log_prob(points).exp()
         moved = heavy.scale.detach() / heavy.scale  # 1, but for its gradient
-        return -q.entropy() - (slopes * moved * density * p.log_prob(values)).sum(0)
+        return -q.entropy() - (weights * moved * density * p.log_prob(values)).sum(0)
     q = q.expand(torch.broadcast_shapes(q.batch_shape, p.batch_shape))
     values = q.rsample(torch.Size((samples,)))
     return (q.log_prob(values) - p.log_prob(values)).mean(0)

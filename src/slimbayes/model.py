@@ -17,7 +17,7 @@ from torch import Generator, Tensor, nn
 
 from slimbayes import _graphs, batching
 from slimbayes._check_rows import check_graph, check_rows, look_at_rows
-from slimbayes._checks import check_choice, check_count, check_keywords
+from slimbayes._checks import check_choice, check_count, check_keywords, check_number
 from slimbayes._chunks import MAX_MEMORY
 from slimbayes._chunks import predict as predict_in_chunks
 from slimbayes._saving import save
@@ -602,6 +602,9 @@ class BayesianModel(nn.Module):
                 papers' l2 is ``weight_decay = 2 * l2``.
             factor_lr: Learning rate of what conversion added, factors or standard deviations; None for ``lr``.
         """
+        for argument, value in (("lr", lr), ("weight_decay", weight_decay), ("factor_lr", factor_lr)):
+            if value is not None and not isinstance(value, Tensor):  # of groups, torch checks no values
+                check_number(argument, value, 0.0, or_low=True)
         added = {id(p): p for p in self.added_parameters()}
         if self.likelihood is not None:
             added.update((id(p), p) for p in self.likelihood.parameters())

@@ -89,7 +89,7 @@ class Sampling:
         held: Values drawn beforehand, by name, one row per member and sample; they win over ``noise``.
         drawn: Values drawn in this pass with noise per example, by name: a layer that is called twice, or step by
             step, keeps its draw.
-        seen: While the model wants to know: by the name of each layer that ran, the rows that it saw in each call.
+        seen: While the model wants to know: by the name of each layer that ran, the lengths that it saw in each call.
         in_model: The layers belong to a model, and run only inside its forward pass.
         tape: Of a pass that autograd records, where each noise began; None for any other.
     """
@@ -204,8 +204,8 @@ class Blocks(Generator):
     """Random numbers of a prediction that do not depend on how it is cut into passes.
 
     The numbers of a layer for one sample and a block of ``BLOCK`` examples are drawn together, whole, from a seed made
-    of the prediction's seed, the layer's name, the sample and the block; a pass takes those of its own examples. (As a
-    generator it gives to whom knows nothing of blocks numbers that do depend on the passes.)
+    of the prediction's seed, the layer's name, the sample and the block; a pass takes those of its own examples. (Code
+    that knows nothing of blocks may use it as any other generator. What it gets then does depend on the passes.)
 
     Args:
         seed: Of the prediction.

@@ -68,9 +68,9 @@ def test_fits_are_those_of_the_timings(results):
     width = results["axes"]["width"]
     assert [point["seconds"] for point in width["points"]] == pytest.approx([0.064, 0.256, 1.024])
     assert [point["repetitions"] for point in width["points"]] == [4, 4, 4]
-    distribution = width["fits"]["seconds"]["power_law"]
-    assert (distribution["slope"], distribution["factor"]) == pytest.approx((2, 1e-3))
-    assert distribution["error"] == pytest.approx(0, abs=1e-9)
+    fit = width["fits"]["seconds"]["power_law"]
+    assert (fit["slope"], fit["factor"]) == pytest.approx((2, 1e-3))
+    assert fit["error"] == pytest.approx(0, abs=1e-9)
     assert all(point["activation_bytes"] > 0 for point in width["points"])
 
 

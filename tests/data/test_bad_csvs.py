@@ -43,8 +43,29 @@ BAD = {
         "n,x,y\n" + "".join(f"name{number},{number},{'ab'[number % 2]}\n" for number in range(300)),
         ["'n' has", "different texts", "List it in `ignore`"],
     ),
+    "a number with a percent sign": (GOOD + "12%,1,a\n", ["'n' has '12%' in row 12", "most of its values are numbers"]),
+    "a word among numbers": (
+        GOOD + "none,1,a\n",
+        ["'n' has 'none' in row 12", "leave the field empty", "`categorical`"],
+    ),
+    "a number of Python": (GOOD + "1_000,1,a\n", ["'n' has '1_000' in row 12"]),
+    "a byte of zero": (GOOD.replace("\n7,", "\n7\0,"), ["'n' has '7\\x00' in row 7"]),
+    "a word among targets": (
+        "n,x,y\n" + "".join(f"{row},1,{row / 8}\n" for row in range(12)) + "1,1,abc\n",
+        ["'y' has 'abc' in row 12", "most of its values are numbers"],
+    ),
+    "a day that is none": (
+        "n,x,y\n" + "".join(f"2020-01-{10 + row},1,{'ab'[row % 2]}\n" for row in range(12)) + "2020-13-01,1,a\n",
+        ["'n' has '2020-13-01' in row 12", "most of its values are dates"],
+    ),
+    "a quote that is not closed": ('"n,x,y\n' + ROWS, ["my.csv cannot be read as CSV", "save it as CSV again"]),
+    "line breaks of old Macs": (GOOD.replace("\n", "\r"), ["my.csv cannot be read as CSV: new-line", "save it as CSV"]),
     "bytes of something else": (b"\x89PNG\r\n\x1a\n\x00\x00", ["my.csv", "not UTF-8"]),
 }
+
+
+def test_there_are_many():
+    assert len(BAD) >= 16
 
 
 @pytest.mark.parametrize("name", BAD)
@@ -89,6 +110,17 @@ def test_decimal_commas_are_said_and_lists_of_codes_stay_texts(tmp_path):
     (tmp_path / "my.csv").write_text('n,y\n"1,2,3",a\n"4,5,6",b\n"1,2,3",a\n"4,5,6",b\n')
     data = load_table(tmp_path, path="my.csv", target="y", validation=0, test=0)
     assert data.preparation.columns[0].categories == ["1,2,3", "4,5,6"]
+
+
+def test_codes_of_few_numbers_or_as_said_are_names(tmp_path):
+    rows = [f"{'123x'[row % 4]},{row if row else '0A'},{'ab'[row % 2]}" for row in range(20)]
+    (tmp_path / "my.csv").write_text("\n".join(["few,said,y", *rows]) + "\n")
+    data = load_table(tmp_path, path="my.csv", target="y", categorical=["said"], validation=0, test=0)
+    few, said = data.preparation.columns
+    assert few.categories == ["1", "2", "3", "x"]
+    assert len(said.categories) == 20
+    with pytest.raises(ValueError, match=r"'said' has '0A' in row 0.*list 'said' in `categorical`"):
+        load_table(tmp_path, path="my.csv", target="y")
 
 
 @pytest.mark.parametrize("cell", ["inf", "1e400", "-inf"])

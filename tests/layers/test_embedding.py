@@ -382,6 +382,28 @@ def test_positions_are_looked_up_for_each_row(batch, shape, method):
     model.check(tokens)
 
 
+@pytest.mark.parametrize("method", POSITIONAL)
+@pytest.mark.parametrize("shape", [(1, 8), (8,)])
+@pytest.mark.parametrize("order", [(False, True), (True, False)], ids=["none first", "given first"])
+def test_positions_that_are_given_now_and_then(order, shape, method):
+    """Before, the first pass decided for all: positions of padded sequences were refused after it, or no positions."""
+
+    class Padded(Positions):
+        def forward(self, tokens, positions=None):
+            positions = torch.arange(8).reshape(self.shape) if positions is None else positions
+            return self.head((self.tokens(tokens) + self.where(positions)).tanh())
+
+    model, tokens = POSITIONAL[method](Padded(shape)), torch.randint(20, (3, 8))
+    for given in order:
+        args = (tokens, torch.randint(8, (3, 8))) if given else (tokens,)
+        draw = model.draw(2)
+        outputs = model(*args, draw=draw)
+        for d in range(2 * model.members):
+            member = model.member(d // 2, sample=d % 2, draw=draw)
+            torch.testing.assert_close(outputs[d], member(*args), rtol=1e-5, atol=1e-6)
+        assert model(*args, samples=2).shape == (2 * model.members, 3, 8, 2)
+
+
 def test_rows_have_their_own_draws_of_a_table_read_by_position():
     model = sb.mean_field(Positions((8,)), init_std=0.3, estimator="flipout", include=["where"])
     tokens = torch.zeros(4, 8, dtype=torch.long)

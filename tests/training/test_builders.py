@@ -75,9 +75,21 @@ def no_network() -> str:
     return "none"
 
 
+def test_options_that_a_network_of_ones_own_has_not_are_named():
+    for options, words in (({"wide": 5}, r"\['wide'\]"), ({}, r"\[\]")):
+        with pytest.raises(ValueError, match=rf"options {words} of net .*own_network' do not fit: .*'width'.*Correct"):
+            build_network(Net(name=f"{__name__}:own_network", **options), IMAGES)
+
+
+@pytest.mark.parametrize("size", [(4, 4), (12, 20), (30, 9)])
+def test_a_lenet_takes_images_that_are_not_square(size):
+    net = build_network(Net(name="lenet", width=2), Task("categorical", 7, (3, *size)))
+    assert net(torch.zeros(2, 3, *size)).shape == (2, 7)
+
+
 def test_networks_of_ones_own():
     assert build_network(Net(name=f"{__name__}:own_network", width=5), IMAGES)[2].out_features == 7
-    with pytest.raises(TypeError, match=r"no_network.*str"):
+    with pytest.raises(ValueError, match=r"net\.name.*no_network.*str"):
         build_network(Net(name=f"{__name__}:no_network"), IMAGES)
 
 

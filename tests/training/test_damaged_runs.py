@@ -113,8 +113,13 @@ DAMAGED = {
     "a broken index": (text("checkpoints/index.json", "last: a"), ["index.json", "not JSON", "again"]),
     "no checkpoint": (without_checkpoint, ["epoch-00001", "index.json", "Copy the run again"]),
     "a broken config.yaml": (text("config.yaml", "data: [digits"), ["config.yaml", "not YAML", "Correct the file"]),
+    "a broken result.json": (text("result.json", ""), ["result.json", "not JSON", "train with --resume"]),
     "nested deep": (text("config.yaml", "[" * 5000), ["config.yaml", "nested too deep", "Give a configuration"]),
 }
+
+
+def test_there_are_many():
+    assert len(DAMAGED) >= 10
 
 
 @pytest.mark.parametrize("name", DAMAGED)
@@ -125,6 +130,13 @@ def test_predict_says_which_file_and_what_to_do(run, name):
     told = " ".join(result.stderr.split())
     assert (result.exit_code, isinstance(result.exception, SystemExit)) == (2, True), result.exception
     assert [word for word in words if word not in told] == [], told
+
+
+@pytest.mark.parametrize("content", [b"\xff\xfe\x00\n", b"{\n"])
+def test_metrics_that_cannot_be_read_are_named(run, content):
+    (run.folder / "metrics.jsonl").write_bytes(content)
+    with pytest.raises(ValueError, match=r"metrics\.jsonl is damaged.*Remove the lines"):
+        _ = run.metrics
 
 
 FILES = ("config.yaml", "run.json", "checkpoints/index.json", "checkpoints/epoch-00001/config.json")

@@ -78,24 +78,24 @@ def test_the_ensemble_has_the_members_and_their_mixtures_scores(three):
     assert three.result["validation"]["nll"] == three.checkpoints.index().nll
 
 
-def test_a_learned_scale_keeps_the_mixtures_variance(tmp_path):
+@pytest.mark.parametrize("likelihood", ["gaussian", "student_t"])
+def test_learned_noise_is_that_of_the_members_mixture(likelihood, tmp_path):
     config = {"data": "diabetes", "net": MLP, "epochs": 3, "method": {"name": "deep_ensemble", "members": 2}}
-    run = fit_ensemble({**config, "likelihood": "student_t", "optimiser": {"lr": 0.1}}, tmp_path, quiet=True)
-    stds = [torch.nn.functional.softplus(member(run, k).model().likelihood.rho).item() for k in range(2)]
-    assert stds[0] != stds[1]
-    ours = torch.nn.functional.softplus(run.model().likelihood.rho).item()
-    assert ours**2 == pytest.approx(np.square(stds).mean(), rel=1e-5)
-
-
-def test_learned_noise_is_that_of_the_members_mixture(tmp_path):
-    config = {"data": "diabetes", "net": MLP, "epochs": 3, "method": {"name": "deep_ensemble", "members": 2}}
-    run = fit_ensemble({**config, "optimiser": {"lr": 0.1}}, tmp_path, quiet=True)
+    run = fit_ensemble({**config, "likelihood": likelihood, "optimiser": {"lr": 0.1}}, tmp_path, quiet=True)
     data, model = load_data("diabetes"), run.model()
     ((inputs, targets),) = blocks(data.validation, data.preparation, 1000, 0, 1)
-    expected = model.likelihood.mixture_variance(model(*inputs), targets).sqrt().item()
+    expected = model.likelihood.best_scale(model(*inputs), targets, mixed=True).item()
     assert torch.nn.functional.softplus(model.likelihood.rho).item() == pytest.approx(expected, rel=1e-5)
     stds = [torch.nn.functional.softplus(member(run, k).model().likelihood.rho).item() for k in range(2)]
     assert expected < np.square(stds).mean() ** 0.5
+
+
+def test_thresholds_of_members_apart_are_refused(tmp_path):
+    """Outputs of one member would be read with the thresholds of another."""
+    for likelihood in ("ordinal", {"name": "ordinal", "levels": 3}):
+        with pytest.raises(ValueError, match=r"other than 'ordinal'.*thresholds.*method=deep_ensemble"):
+            fit_ensemble({"data": "iris", "net": MLP, "likelihood": likelihood}, tmp_path / "run", quiet=True)
+    assert not (tmp_path / "run").exists()
 
 
 # ---------------------------------------------------------------------- what is trained again

@@ -4,6 +4,7 @@ import numpy as np
 import pytest
 import torch
 
+from slimbayes._seeds import Purpose, mix
 from slimbayes.data.registry import load_data
 from slimbayes.training import fit
 
@@ -66,6 +67,39 @@ def test_each_output_has_its_own(tmp_path):
     found = torch.nn.functional.softplus(run.model().likelihood.rho)
     squares = residuals(run, load_data(**data), "validation").square().flatten(0, 1)
     torch.testing.assert_close(found, squares.mean(0).sqrt(), rtol=1e-5, atol=1e-6)
+
+
+@pytest.mark.parametrize("method", ["deterministic", "mc_dropout"])
+def test_other_scales_converge_too(method, tmp_path):
+    """Of a default run, in whose 20 steps Adam moves it by 0.02."""
+    config = {"data": "diabetes", "net": "mlp", "method": method, "likelihood": "student_t"}
+    run = fit(config, tmp_path, quiet=True)
+    model, examples = run.model(), load_data("diabetes").validation
+    inputs, targets = examples.fetch(torch.arange(len(examples)))
+    seed = mix(0, Purpose.PREDICTIVE_NOISE, 0)
+    prediction = model.predict(*run.preparation(*inputs), samples=model.default_samples, seed=seed)
+    outputs, targets = model.likelihood.read(prediction.draws, targets, prediction.batch_dim)
+    assert noise(run) == pytest.approx(model.likelihood.best_scale(outputs, targets, mixed=True).item(), rel=1e-5)
+    assert noise(run) < 0.75
+    model.likelihood.set_scale(torch.tensor(trained_noise(run)))
+    assert trained_noise(run) == pytest.approx(model.likelihood.best_scale(outputs, targets).item(), rel=0.15)
+
+
+def test_a_dispersion_that_is_not_there_does_not_widen_intervals(tmp_path):
+    generator = np.random.default_rng(0)
+    x = generator.normal(size=(3000, 2))
+    y = generator.poisson(np.exp(2 + 0.5 * x[:, 0]))
+    np.savez(tmp_path / "visits.npz", x_train=x[:1800], y_train=y[:1800], x_test=x[1800:], y_test=y[1800:])
+    data = {"name": "arrays", "path": str(tmp_path / "visits.npz"), "task": "poisson", "validation": 600}
+    config = {"data": data, "net": "mlp", "method": "deterministic", "likelihood": "negative_binomial", "epochs": 20}
+    run = fit({**config, "optimiser": {"lr": 0.005}}, tmp_path / "run", quiet=True)
+    examples = load_data(**data).test
+    inputs, targets = examples.fetch(torch.arange(len(examples)))
+    low, high = run.model().predict(*run.preparation(*inputs)).interval(0.9)
+    covered = ((targets.view_as(low) >= low) & (targets.view_as(low) <= high)).double().mean().item()
+    assert noise(run) < 0.05
+    # At most 0.06 more than 0.9, as counts are whole: both ends may have the probability of a count near 8.
+    assert 0.88 < covered < 0.96
 
 
 @pytest.mark.parametrize(("method", "epochs"), [("deterministic", 300), ("rank1", 30), ("mc_dropout", 30)])

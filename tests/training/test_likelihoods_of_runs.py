@@ -2,7 +2,6 @@
 
 import numpy as np
 import pytest
-import torch
 from scipy import stats
 
 from slimbayes.data.dataset import Task
@@ -89,21 +88,6 @@ def test_likelihoods_that_do_not_fit_are_named(task, likelihood, words):
         likelihood_of(TrainConfig(data="iris", net="mlp", likelihood=likelihood), Task(task, 3, (4,)))
     for word in words:
         assert word in str(error.value)
-
-
-def test_an_ensembles_scale_is_the_root_of_the_mean_square(tmp_path):
-    import slimbayes as sb
-    from slimbayes.training._assembly import _likelihood
-
-    models = []
-    for rho in ([-1.0, 0.5], [1.0, 2.0]):
-        model = sb.deterministic(torch.nn.Linear(3, 2))
-        sb.ELBO(model, 10, sb.StudentT(outputs=2))
-        model.likelihood.rho.data = torch.tensor(rho)
-        models.append(model)
-    scales = np.log1p(np.exp([[-1.0, 0.5], [1.0, 2.0]])) + 1e-7
-    found = _likelihood(models).location_and_scale(torch.zeros(1, 1, 2))[1]
-    np.testing.assert_allclose(found.detach().numpy()[0, 0], np.sqrt((scales**2).mean(0)), rtol=1e-5)
 
 
 @pytest.mark.parametrize("value", [-1.0, 0.5])

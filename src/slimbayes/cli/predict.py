@@ -105,6 +105,7 @@ def predict(
             from slimbayes.training.run import Run
 
             opened = Run.open(run, trust or ())
+            finished = opened.result is not None
             writers: list[Writer] = []
             if out is not None:
                 (temporary,) = stack.enter_context(replacing(out))
@@ -129,7 +130,7 @@ def predict(
         if prints:
             printed.seek(0)
             shutil.copyfileobj(codecs.getreader("utf-8")(printed), sys.stdout)
-    if opened.result is None:
+    if not finished:
         typer.secho(f"slimbayes predict: the run in {run} is not finished.", fg="yellow", err=True)
     if out is not None:
         typer.echo(f"Predictions of {examples} examples, each of {of_draws(draws[0])}: {out}", err=True)

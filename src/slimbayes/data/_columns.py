@@ -13,6 +13,9 @@ from slimbayes.data._table_file import pyarrow
 
 #: Kinds of columns that are numbers to a network.
 NUMBERS = ("number", "boolean", "date")
+#: Whole numbers of at most so many different values are names, unless the user says otherwise.
+MOST_NUMBERED_NAMES = 10
+_WRITTEN = {"number": r"[+-]?(\d+\.?\d*|\.\d+)([eE][+-]?\d+)?", "date": r"\d{4}-\d\d-\d\d.*"}
 _DAY = 86_400_000_000.0  # microseconds
 _ZONE = r":.*(Z|[+-]\d\d:?\d\d)$"
 
@@ -226,6 +229,31 @@ def texts_of(column: Any, name: str) -> NDArray[Any]:
     except pa.ArrowException as error:
         raise ValueError(f"Column {name!r} cannot be read as text; list it in `ignore`. {error}") from error
     return np.array(texts.fill_null("").to_pylist(), dtype=object)  # not NumPy's strings, all as long as the longest
+
+
+def check_names(texts: NDArray[Any], name: str, rows: NDArray[np.int64] | None = None) -> None:
+    """Raise if a column that is read as names is one of numbers, or dates, but for a few values, such as 12%.
+
+    A few whole numbers are as good as names.
+
+    Args:
+        texts: The column.
+        name: Its name.
+        rows: Where its values stand in the file, if some were left out.
+    """
+    found, where = np.unique(texts[texts != ""], return_index=True)
+    for kind, written in _WRITTEN.items():
+        right = np.array([bool(re.fullmatch(written, text, re.ASCII)) for text in found], dtype=bool)
+        if kind == "date":  # which may look like one and be none, such as 2020-13-01
+            right[right] = [_can_be(pyarrow().array([text]), kind) for text in found[right].tolist()]
+        few = kind == "number" and right.sum() <= MOST_NUMBERED_NAMES and all(map(str.isdigit, found[right]))
+        if 0 < (~right).sum() < right.sum() and not few:
+            first = np.flatnonzero(texts != "")[where[~right].min()]
+            raise ValueError(
+                f"Column {name!r} has {str(texts[first])!r} in row {first if rows is None else rows[first]}, counted "
+                f"from 0, but most of its values are {kind}s. Correct it, leave the field empty if the value is "
+                f"missing, or list {name!r} in `categorical` if all are names."
+            )
 
 
 def _can_be(column: Any, kind: str) -> bool:

@@ -141,7 +141,9 @@ def _reading(path: Path) -> Iterator[None]:
         if isinstance(error, FileNotFoundError | PermissionError | IsADirectoryError):
             raise
         kind = "Parquet" if path.suffix in (".parquet", ".pq") else "CSV"
-        raise ValueError(f"{path} cannot be read as {kind}: {error}") from error
+        said = str(error).partition(" - ")[0].rstrip(".")  # of Python's csv, without advice to programmers
+        remedy = "" if "Save it" in said else f" Correct that place, or save it as {kind} again."
+        raise ValueError(f"{path} cannot be read as {kind}: {said}.{remedy}") from error
 
 
 def _check_names(path: Path, names: list[str]) -> None:

@@ -6,12 +6,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from slimbayes._checks import check_choice
-from slimbayes.data._columns import kind_of, numbers_of, texts_of
+from slimbayes.data._columns import MOST_NUMBERED_NAMES, check_names, kind_of, numbers_of, texts_of
 from slimbayes.data._table_file import TableFile
 from slimbayes.data.dataset import TASKS
-
-#: Whole numbers of at most so many different values are classes, unless the user says otherwise.
-MOST_NUMBERED_CLASSES = 10
 
 
 class Target(NamedTuple):
@@ -53,6 +50,8 @@ def read_target(table: TableFile, name: str, task: str | None, as_text: bool) ->
     if as_text or (kind == "date" and task not in (None, "gaussian")):
         kind = "categorical"
     values, present = _values(column, kind, name)
+    if kind == "categorical" and not (as_text or table.typed or task in ("categorical", "bernoulli")):
+        check_names(values, name)
     if not present.any():
         raise ValueError(f"{table.path}: the target {name!r} has no value in any row.")
     if task is None:
@@ -93,7 +92,7 @@ def _values(column: Any, kind: str, name: str) -> tuple[NDArray[Any], NDArray[np
 
 def _few_and_whole(values: NDArray[np.float64]) -> bool:
     found = np.unique(values)
-    return len(found) <= MOST_NUMBERED_CLASSES and bool((found == np.round(found)).all())
+    return len(found) <= MOST_NUMBERED_NAMES and bool((found == np.round(found)).all())
 
 
 def _class_name(value: Any, kind: str) -> str:

@@ -91,7 +91,8 @@ def load_mnist(folder: str | os.PathLike[str], kind: str = "MNIST") -> Mnist:
     Args:
         folder: Holds the four files (``train-images-idx3-ubyte`` and so on, with or without ``.gz``), itself or
             in a sub-folder: ``mnist`` or ``fashion-mnist``, or torchvision's ``MNIST/raw`` or ``FashionMNIST/raw``.
-            The two sets name their files alike, so that a folder which holds them itself is taken at its word.
+            Both sets have files of the same names: where the folder itself holds them, they are taken for what ``kind``
+            says.
         kind: ``"MNIST"`` or ``"Fashion-MNIST"``.
 
     Raises:

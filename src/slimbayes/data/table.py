@@ -16,6 +16,7 @@ from slimbayes.data._columns import (
     Category,
     Column,
     Number,
+    check_names,
     column_from,
     has_zones,
     kind_of,
@@ -245,7 +246,10 @@ def _column(table: TableFile, name: str, train: NDArray[Any], as_text: bool, max
     column = table.columns[name]
     kind = "categorical" if as_text else kind_of(column, table.typed)
     if kind == "categorical":
-        texts = texts_of(column, name)[train]
+        texts = texts_of(column, name)
+        if not (as_text or table.typed):
+            check_names(texts, name, table.rows)
+        texts = texts[train]
         if (texts != "").any():
             return Category.by(name, texts, max_categories, may_drop=as_text)
     elif kind is not None:

@@ -8,7 +8,6 @@ import torch
 from torch import Tensor, nn
 
 from slimbayes import batching
-from slimbayes._check_rows import look_at_rows
 from slimbayes._chunks import evaluating
 from slimbayes.ensembles.networks import Networks
 from slimbayes.model import BayesianModel
@@ -39,8 +38,6 @@ def features_of(model: BayesianModel, *inputs: Any) -> Tensor:
     batch_dim = model.sampling.batch_dim
     size = batching.batch_size(inputs, batch_dim)
     networks = list(model.net.networks) if isinstance(model.net, Networks) else [model.net]
-    if not model.rows_known:  # or the passes that try the network would be heard, too
-        look_at_rows(model, inputs, {}, size)
     with evaluating(model), torch.no_grad(), _one_by_one(model), _last_inputs(networks) as found:
         model(*inputs, samples=0)
     rows = [_per_row(layer, x, batch_dim) for layer, x in found]

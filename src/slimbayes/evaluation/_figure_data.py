@@ -11,7 +11,7 @@ from slimbayes.analysis.low_rank import truncated_svd
 from slimbayes.analysis.matrices import posterior_matrices, posterior_parts
 from slimbayes.analysis.spectrum import variance_shares
 from slimbayes.data.dataset import DataSet, ExampleSource
-from slimbayes.evaluation._per_example_scores import Readings
+from slimbayes.evaluation._per_example_scores import PerExample
 from slimbayes.evaluation._shown_example import shown
 from slimbayes.model import BayesianModel
 
@@ -21,35 +21,35 @@ SCATTER = 400
 LEVELS = torch.arange(0.05, 0.96, 0.05, dtype=torch.float64)
 
 
-def details(readings: Readings) -> dict[str, Any]:
+def details(per_example: PerExample) -> dict[str, Any]:
     """Return the curves of the clean examples: of classes, or of a regression."""
-    return _regression(readings) if "target" in readings else _classification(readings)
+    return _regression(per_example) if "target" in per_example else _classification(per_example)
 
 
-def _classification(readings: Readings) -> dict[str, Any]:
-    probs, targets = readings["log_probs"].exp(), readings["targets"]
+def _classification(per_example: PerExample) -> dict[str, Any]:
+    probs, targets = per_example["log_probs"].exp(), per_example["targets"]
     curve = metrics.reliability_curve(probs, targets)
     risk = metrics.risk_coverage_curve(probs, targets)
     some = torch.linspace(0, len(risk.coverage) - 1, min(POINTS, len(risk.coverage))).round().long().unique()
-    right = probs.argmax(1).eq(targets).reshape(len(readings["entropy"]), -1).all(1)
+    right = probs.argmax(1).eq(targets).reshape(len(per_example["entropy"]), -1).all(1)
     return {
         "reliability": {name: _numbers(values) for name, values in curve._asdict().items()},
         "risk_coverage": {"coverage": _numbers(risk.coverage[some]), "risk": _numbers(risk.risk[some])},
         "uncertainty": {
-            name: histograms(right=readings[name][right], wrong=readings[name][~right])
+            name: histograms(right=per_example[name][right], wrong=per_example[name][~right])
             for name in ("entropy", "mutual_information")
         },
     }
 
 
-def _regression(readings: Readings) -> dict[str, Any]:
+def _regression(per_example: PerExample) -> dict[str, Any]:
     # A central interval holds the target if the target's rank in the mixture is within half the level of the middle.
-    distance = 2 * (readings["rank"] - 0.5).abs()
+    distance = 2 * (per_example["rank"] - 0.5).abs()
     covered = (distance.unsqueeze(1) <= LEVELS).double().mean(0)
     some = torch.linspace(0, len(distance) - 1, min(SCATTER, len(distance))).round().long().unique()
     return {
         "calibration": {"level": _numbers(LEVELS), "coverage": _numbers(covered)},
-        "scatter": {name: _numbers(readings[name][some]) for name in ("target", "mean", "std")},
+        "scatter": {name: _numbers(per_example[name][some]) for name in ("target", "mean", "std")},
     }
 
 
@@ -130,23 +130,23 @@ def _brief(value: float) -> float:
 EXAMPLES = 12
 
 
-def gallery(readings: Readings, examples: ExampleSource, data: DataSet) -> dict[str, list[dict[str, Any]]]:
+def gallery(per_example: PerExample, examples: ExampleSource, data: DataSet) -> dict[str, list[dict[str, Any]]]:
     """Return the examples to show, each with its input, its target and what is predicted.
 
     Uncertain are those with the largest entropy (regression: the largest standard deviation); wrong those with the
     largest probability of another class (regression: the largest error in standard deviations).
 
     Args:
-        readings: Of all clean examples, in their order.
+        per_example: Of all clean examples, in their order.
         examples: The same examples, raw.
         data: Where they come from.
     """
-    if "target" in readings:
-        return _regression_gallery(readings, examples, data)
-    labels_each = len(readings["targets"]) // len(readings["entropy"])
+    if "target" in per_example:
+        return _regression_gallery(per_example, examples, data)
+    labels_each = len(per_example["targets"]) // len(per_example["entropy"])
     if labels_each > 1:  # an example with several labels has no one label to show
         return {"uncertain": [], "wrong": []}
-    probs, targets = readings["log_probs"].exp(), readings["targets"]
+    probs, targets = per_example["log_probs"].exp(), per_example["targets"]
     confidence, label = probs.max(1)
     surely_wrong = torch.where(label == targets, -1.0, confidence)
     names = data.task.classes or tuple(map(str, range(probs.shape[1])))
@@ -157,24 +157,27 @@ def gallery(readings: Readings, examples: ExampleSource, data: DataSet) -> dict[
             "target": names[int(targets[row])],
             "label": names[int(label[row])],
             "confidence": _rounded(confidence[row]),
-            "entropy": _rounded(readings["entropy"][row]),
-            "mutual_information": _rounded(readings["mutual_information"][row]),
+            "entropy": _rounded(per_example["entropy"][row]),
+            "mutual_information": _rounded(per_example["mutual_information"][row]),
             "probs": {names[int(number)]: _rounded(value) for value, number in zip(*top, strict=True)},
         }
 
     wrong = [row for row in _largest(surely_wrong) if surely_wrong[row] > 0]
-    return _items({"uncertain": _largest(readings["entropy"]), "wrong": wrong}, item, examples, data)
+    return _items({"uncertain": _largest(per_example["entropy"]), "wrong": wrong}, item, examples, data)
 
 
-def _regression_gallery(readings: Readings, examples: ExampleSource, data: DataSet) -> dict[str, list[dict[str, Any]]]:
-    count = len(readings["nll"])
-    if len(readings["target"]) > count:
+def _regression_gallery(
+    per_example: PerExample, examples: ExampleSource, data: DataSet
+) -> dict[str, list[dict[str, Any]]]:
+    count = len(per_example["nll"])
+    if len(per_example["target"]) > count:
         return {"uncertain": [], "wrong": []}
-    std, error = readings["std"], (readings["mean"] - readings["target"]).abs()
+    std, error = per_example["std"], (per_example["mean"] - per_example["target"]).abs()
 
     def item(row: int) -> dict[str, Any]:
         return {
-            name: _rounded(readings[name][row]) for name in ("target", "mean", "std", "aleatoric_std", "epistemic_std")
+            name: _rounded(per_example[name][row])
+            for name in ("target", "mean", "std", "aleatoric_std", "epistemic_std")
         }
 
     found = {"uncertain": _largest(std), "wrong": _largest(error / std.clamp_min(1e-300))}

@@ -18,14 +18,14 @@ from slimbayes.prediction import Prediction
 LEVEL = 0.9
 
 
-class Readings:
+class PerExample:
     """Figures of each example by name; their first axis counts examples, or an example's several labels.
 
     Example:
-        >>> readings = Readings()
-        >>> readings.add({"nll": torch.ones(2)})
-        >>> readings.add({"nll": torch.zeros(1)})
-        >>> readings["nll"]
+        >>> per_example = PerExample()
+        >>> per_example.add({"nll": torch.ones(2)})
+        >>> per_example.add({"nll": torch.zeros(1)})
+        >>> per_example["nll"]
         tensor([1., 1., 0.])
     """
 

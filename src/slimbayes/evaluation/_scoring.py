@@ -9,26 +9,26 @@ from torch import Tensor
 
 from slimbayes import metrics
 from slimbayes.data.dataset import DataSet
-from slimbayes.evaluation._per_example_scores import Readings
+from slimbayes.evaluation._per_example_scores import PerExample
 
 Scores = dict[str, float | None]
 
 
-def scores(readings: Readings) -> Scores:
+def scores(per_example: PerExample) -> Scores:
     """Return all scores; None for what these examples do not determine.
 
     Args:
-        readings: Of all examples of a condition.
+        per_example: Of all examples of a condition.
     """
-    found = _regression(readings) if "target" in readings else _classification(readings)
+    found = _regression(per_example) if "target" in per_example else _classification(per_example)
     return {name: number if math.isfinite(number) else None for name, number in found.items()}
 
 
-def _classification(readings: Readings) -> dict[str, float]:
-    log_probs, targets = readings["log_probs"], readings["targets"]
+def _classification(per_example: PerExample) -> dict[str, float]:
+    log_probs, targets = per_example["log_probs"], per_example["targets"]
     probs, classes = log_probs.exp(), log_probs.shape[1]
     found: dict[str, Tensor] = {
-        "nll": readings["nll"].mean(),
+        "nll": per_example["nll"].mean(),
         "accuracy": metrics.accuracy(probs, targets),
         "ece": metrics.expected_calibration_error(probs, targets),
         "adaptive_ece": metrics.adaptive_calibration_error(probs, targets),
@@ -36,55 +36,55 @@ def _classification(readings: Readings) -> dict[str, float]:
         "signed_ece": metrics.signed_calibration_error(probs, targets),
         "brier": metrics.brier_score(probs, targets),
         "aurc": metrics.aurc(probs, targets),
-        "entropy": readings["entropy"].mean(),
-        "mutual_information": readings["mutual_information"].mean(),
+        "entropy": per_example["entropy"].mean(),
+        "mutual_information": per_example["mutual_information"].mean(),
     }
     if classes > 5:
         found["top_5"] = metrics.top_k_accuracy(probs, targets, 5)
     if classes == 2 and 0 < targets.sum() < len(targets):
         found["auc_roc"] = metrics.auc_roc(probs[:, 1], targets)
         found["auc_pr"] = metrics.auc_pr(probs[:, 1], targets)
-    if "disagreement" in readings:
-        found["disagreement"] = readings["disagreement"].mean()
+    if "disagreement" in per_example:
+        found["disagreement"] = per_example["disagreement"].mean()
         # As in metrics.normalised_disagreement, from what was kept of each example.
-        found["normalised_disagreement"] = found["disagreement"] / (1 - readings["voters_right"].mean())
+        found["normalised_disagreement"] = found["disagreement"] / (1 - per_example["voters_right"].mean())
     return {name: float(value) for name, value in found.items()}
 
 
-def _regression(readings: Readings) -> dict[str, float]:
-    target, low, high = readings["target"], readings["low"], readings["high"]
+def _regression(per_example: PerExample) -> dict[str, float]:
+    target, low, high = per_example["target"], per_example["low"], per_example["high"]
     found = {
-        "nll": readings["nll"].mean(),
-        "rmse": metrics.root_mean_squared_error(readings["mean"], target),
-        "crps": readings["crps"].mean(),
+        "nll": per_example["nll"].mean(),
+        "rmse": metrics.root_mean_squared_error(per_example["mean"], target),
+        "crps": per_example["crps"].mean(),
         "coverage": metrics.interval_coverage(low, high, target),
         "width": metrics.interval_width(low, high),
-        "aleatoric_std": readings["aleatoric_std"].square().mean().sqrt(),
-        "epistemic_std": readings["epistemic_std"].square().mean().sqrt(),
+        "aleatoric_std": per_example["aleatoric_std"].square().mean().sqrt(),
+        "epistemic_std": per_example["epistemic_std"].square().mean().sqrt(),
     }
     return {name: float(value) for name, value in found.items()}
 
 
-def each(readings: Readings) -> dict[str, list[float]]:
+def each(per_example: PerExample) -> dict[str, list[float]]:
     """Return each example's NLL, and of classifiers whether it is right, its entropy and its mutual information."""
-    found: dict[str, list[float]] = {"nll": [round(value, 4) for value in readings["nll"].tolist()]}
-    if "log_probs" in readings:
-        found["right"] = (readings["log_probs"].argmax(1) == readings["targets"]).int().tolist()
+    found: dict[str, list[float]] = {"nll": [round(value, 4) for value in per_example["nll"].tolist()]}
+    if "log_probs" in per_example:
+        found["right"] = (per_example["log_probs"].argmax(1) == per_example["targets"]).int().tolist()
         for name in ("entropy", "mutual_information"):
-            found[name] = [float(f"{value:.4g}") for value in readings[name].tolist()]
+            found[name] = [float(f"{value:.4g}") for value in per_example[name].tolist()]
     return found
 
 
-def tempered(readings: Readings, temperature: float) -> Readings:
+def tempered(per_example: PerExample, temperature: float) -> PerExample:
     """Return what the class probabilities p say when they are as confident as under a temperature T.
 
     The probabilities are p^(1/T), normalised: of one network, its logits over T; of several, their mixture's. The most
     probable class is the same. They are read as those of one draw, so that there is no mutual information.
     """
-    if "log_probs" not in readings or len(readings["nll"]) != len(readings["targets"]):
+    if "log_probs" not in per_example or len(per_example["nll"]) != len(per_example["targets"]):
         raise ValueError("Expected argument `temperature` to be None but for one class an example. Leave it out.")
-    log_probs, targets = (readings["log_probs"].double() / temperature).log_softmax(1), readings["targets"]
-    found = Readings()
+    log_probs, targets = (per_example["log_probs"].double() / temperature).log_softmax(1), per_example["targets"]
+    found = PerExample()
     entropy = -(log_probs.exp() * log_probs).nan_to_num().sum(1)
     nll = -log_probs.gather(1, targets.unsqueeze(1)).squeeze(1)
     block = {"nll": nll, "log_probs": log_probs, "targets": targets, "entropy": entropy}
@@ -92,7 +92,7 @@ def tempered(readings: Readings, temperature: float) -> Readings:
     return found
 
 
-def intervals(readings: Readings, resamples: int, seed: int) -> dict[str, list[float]]:
+def intervals(per_example: PerExample, resamples: int, seed: int) -> dict[str, list[float]]:
     """Return 95% bootstrap intervals over examples of the main scores.
 
     Chance gaps within bins push the ECE up, and resampling pushes it up once more, so that percentiles of resamples are
@@ -105,15 +105,15 @@ def intervals(readings: Readings, resamples: int, seed: int) -> dict[str, list[f
     def rmse(squares: Tensor) -> Tensor:
         return squares.mean().sqrt()
 
-    found = {"nll": interval(None, readings["nll"])}
-    if "target" in readings:
-        target, low, high = readings["target"], readings["low"], readings["high"]
+    found = {"nll": interval(None, per_example["nll"])}
+    if "target" in per_example:
+        target, low, high = per_example["target"], per_example["low"], per_example["high"]
         inside = ((low <= target) & (target <= high)).double()
-        found["rmse"] = interval(rmse, (readings["mean"] - target).square())
-        found["crps"] = interval(None, readings["crps"])
+        found["rmse"] = interval(rmse, (per_example["mean"] - target).square())
+        found["crps"] = interval(None, per_example["crps"])
         found["coverage"] = interval(None, inside)
         return found
-    probs, targets = readings["log_probs"].exp(), readings["targets"]
+    probs, targets = per_example["log_probs"].exp(), per_example["targets"]
     confidence, label = probs.max(1)
     right = (label == targets).double()
     truth = torch.nn.functional.one_hot(targets, probs.shape[1])
@@ -129,11 +129,11 @@ def intervals(readings: Readings, resamples: int, seed: int) -> dict[str, list[f
 # ---------------------------------------------------------------------- members
 
 
-def member_scores(readings: Readings) -> list[dict[str, float]]:
+def member_scores(per_example: PerExample) -> list[dict[str, float]]:
     """Return the NLL, accuracy and ECE of each member alone; none if there is one member."""
-    if "member_nll" not in readings:
+    if "member_nll" not in per_example:
         return []
-    columns = (readings[name].T for name in ("member_nll", "member_confidence", "member_right"))
+    columns = (per_example[name].T for name in ("member_nll", "member_confidence", "member_right"))
     return [
         {
             "nll": nll.mean().item(),
@@ -144,21 +144,21 @@ def member_scores(readings: Readings) -> list[dict[str, float]]:
     ]
 
 
-def diversity(readings: Readings, scores: dict[str, float | None]) -> dict[str, Any] | None:
+def diversity(per_example: PerExample, scores: dict[str, float | None]) -> dict[str, Any] | None:
     """Return how much the members differ (section 3.6); None if there is one member."""
-    if "pairs" not in readings:
+    if "pairs" not in per_example:
         return None
-    kl = readings["pair_kl"].mean()
+    kl = per_example["pair_kl"].mean()
     return {
         "disagreement": scores["disagreement"],
         "normalised_disagreement": scores["normalised_disagreement"],
         "kl": kl.item() if kl.isfinite() else None,
-        "cosine_similarity": readings["pair_cosine"].mean().item(),
-        "pairs": (readings["pairs"].sum(0) / len(readings["pair_kl"])).tolist(),
+        "cosine_similarity": per_example["pair_cosine"].mean().item(),
+        "pairs": (per_example["pairs"].sum(0) / len(per_example["pair_kl"])).tolist(),
     }
 
 
-def pairs(readings: Readings) -> dict[str, dict[str, dict[str, float | None]]]:
+def pairs(per_example: PerExample) -> dict[str, dict[str, dict[str, float | None]]]:
     """Return the scores of draws alone, of pairs of draws within members and between members, and of all draws mixed.
 
     Each has a value and its standard error over examples. ``nll_gain`` and ``accuracy_gain`` are what a mixture gains
@@ -166,12 +166,12 @@ def pairs(readings: Readings) -> dict[str, dict[str, dict[str, float | None]]]:
     """
     names = ("nll", "accuracy", "disagreement", "total_variation", "kl")
     kinds = {
-        kind: {name: readings[f"{kind}_{name}"] for name in names if f"{kind}_{name}" in readings}
+        kind: {name: per_example[f"{kind}_{name}"] for name in names if f"{kind}_{name}" in per_example}
         for kind in ("alone", "within", "between")
     }
     if alone := kinds["alone"]:
-        right = (readings["log_probs"].argmax(1) == readings["targets"]).double()
-        kinds["all"] = {"nll": readings["nll"], "accuracy": right}
+        right = (per_example["log_probs"].argmax(1) == per_example["targets"]).double()
+        kinds["all"] = {"nll": per_example["nll"], "accuracy": right}
         for mixed in (kinds[kind] for kind in ("within", "between", "all") if kinds[kind]):
             mixed["nll_gain"] = alone["nll"] - mixed["nll"]
             mixed["accuracy_gain"] = mixed["accuracy"] - alone["accuracy"]

@@ -15,7 +15,7 @@ from slimbayes._chunks import NonFiniteOutput
 from slimbayes._seeds import Purpose, mix
 from slimbayes.data.dataset import DataSet
 from slimbayes.evaluation._figure_data import details, gallery, histograms, posterior
-from slimbayes.evaluation._per_example_scores import Readings, first_samples, read, read_members, read_pairs
+from slimbayes.evaluation._per_example_scores import PerExample, first_samples, read, read_members, read_pairs
 from slimbayes.evaluation._scoring import diversity, each, intervals, member_scores, pairs, scores, summarise, tempered
 from slimbayes.evaluation._store import Store
 from slimbayes.evaluation.conditions import Condition, conditions, corruption_source
@@ -167,9 +167,9 @@ class Work:
 
     def _clean(self) -> None:
         settings = self.settings
-        for store, readings in self._readings(self.clean, self._for_clean(), members=True):
+        for store, per_example in self._per_example(self.clean, self._for_clean(), members=True):
             start = time.perf_counter()
-            for samples, one in readings.items():
+            for samples, one in per_example.items():
                 measures = {name: one[f"ood_{name}"] for name in metrics.OOD_MEASURES if f"ood_{name}" in one}
                 self.measures.setdefault(id(store), {})[samples] = measures
                 found = scores(one)
@@ -190,26 +190,26 @@ class Work:
 
     def _corrupted(self, condition: Condition) -> None:
         keys = ("corrupted", condition.name, str(condition.severity))
-        for store, readings in self._readings(condition, self._lacking(*keys), members=self.settings.pairs):
-            for samples, one in readings.items():
+        for store, per_example in self._per_example(condition, self._lacking(*keys), members=self.settings.pairs):
+            for samples, one in per_example.items():
                 members = {"members": member_scores(one)} if self.settings.pairs else {}
                 store.put(samples, {"scores": scores(one), **members, **self._besides(one)}, *keys)
             store.write()
 
-    def _besides(self, readings: Readings) -> dict[str, Any]:
+    def _besides(self, per_example: PerExample) -> dict[str, Any]:
         """Return what was asked for besides the scores."""
         settings = self.settings
-        found: dict[str, Any] = {"each": each(readings)} if settings.each else {}
+        found: dict[str, Any] = {"each": each(per_example)} if settings.each else {}
         if settings.pairs:
-            found["pairs"] = pairs(readings)
+            found["pairs"] = pairs(per_example)
         if settings.temperature is not None:
-            softened = tempered(readings, settings.temperature)
+            softened = tempered(per_example, settings.temperature)
             found["tempered"] = {"scores": scores(softened)} | ({"each": each(softened)} if settings.each else {})
         return found
 
     def _other(self, name: str, condition: Condition) -> None:
-        for store, readings in self._readings(condition, self._lacking("ood", name), out=True):
-            for samples, one in readings.items():
+        for store, per_example in self._per_example(condition, self._lacking("ood", name), out=True):
+            for samples, one in per_example.items():
                 inside = self.measures[id(store)][samples]
                 outside = {measure: one[f"ood_{measure}"] for measure in inside}
                 result = {
@@ -234,11 +234,11 @@ class Work:
 
     # ------------------------------------------------------------------ predictions
 
-    def _readings(
+    def _per_example(
         self, condition: Condition, stores: list[Store], members: bool = False, out: bool = False
-    ) -> Iterator[tuple[Store, dict[int, Readings]]]:
+    ) -> Iterator[tuple[Store, dict[int, PerExample]]]:
         """Yield what each subject's predictions for a condition say, for each number of samples."""
-        found = {id(store): {samples: Readings() for samples in store.settings["samples"]} for store in stores}
+        found = {id(store): {samples: PerExample() for samples in store.settings["samples"]} for store in stores}
         for rows in torch.arange(len(condition)).split(self._block) if stores else ():
             inputs, targets = condition.fetch(rows)
             for store in stores:
@@ -266,19 +266,19 @@ class Work:
         store: Store,
         prediction: Prediction,
         targets: Tensor,
-        found: dict[int, Readings],
+        found: dict[int, PerExample],
         members: bool,
         out: bool,
     ) -> None:
         subject, targets = store.subject, targets.to(store.subject.model.device)
         block: dict[str, Tensor] = {}
-        for samples, readings in found.items():
+        for samples, per_example in found.items():
             if not block or not subject.is_point:
                 some = first_samples(prediction, samples)
                 block = read(some, targets, subject.data.task, out)
                 block |= read_members(some, targets) if members else {}
                 block |= read_pairs(some, targets, out) if self.settings.pairs else {}
-            readings.add({name: values.cpu() for name, values in block.items()})
+            per_example.add({name: values.cpu() for name, values in block.items()})
 
     @property
     def _block(self) -> int:
@@ -315,7 +315,8 @@ def predict(
         )
     except NonFiniteOutput as error:
         raise ValueError(
-            f"{subject.folder or subject.name} predicts nan for some examples ({where}), so it has no scores. {error}"
+            f"{subject.folder or subject.name} predicts {error.value:g} for some examples ({where}), so it has no "
+            f"scores. {error}"
         ) from error
     telling = prediction.outputs
     if isinstance(prediction.likelihood, Categorical):

@@ -225,7 +225,7 @@ class BayesianLayer(InPass):
         """Return the rows on ``axis``, or raise if they are not the model's rows."""
         rows, made, seen = x.shape[axis], self.sampling.rows, self.sampling.seen
         if seen is not None:
-            seen[self.name].append(rows)
+            seen[self.name].append((rows,))
         if made is not None and rows % made:
             raise NoRowsError(
                 f"Layer {self.label} got {rows} rows on axis {axis} of an input of shape {tuple(x.shape)}, but the "

@@ -40,8 +40,8 @@ class GaussianEmbedding(BayesianLayer, nn.Embedding):
     """
 
     weight_posterior: GaussianWeight
-    #: Whether its input is the same for any batch; None while nobody knows.
-    by_position: bool | None = None
+    #: Whether a pass has shown that its input is the same for any batch.
+    by_position: bool = False
 
     def __init__(self, *args: Any, members: int = 1, **kwargs: Any) -> None:
         options, plain = GaussianOptions.split(kwargs)
@@ -92,17 +92,12 @@ class GaussianEmbedding(BayesianLayer, nn.Embedding):
         return found.movedim(0, axis)
 
     def _has_no_rows(self, x: Tensor, axis: int) -> bool:
-        """Tell whether the input is read by position; while nobody has looked, by its length.
-
-        A network may pass positions of its own for each row in one pass, as for prompts that are padded on the left,
-        and in another the same for all.
-        """
-        rows = self.sampling.rows
-        if self.by_position is None and rows is not None:
-            return x.shape[axis] % rows > 0 and (x.dim() == 1 or x.shape[axis] == 1)
-        if x.dim() > 1 and rows is not None and x.shape[axis] in (1, rows):
-            return x.shape[axis] != rows
-        return bool(self.by_position)
+        """Tell whether the input is read by position: as was seen, or as its length cannot be that of the batch."""
+        if self.sampling.rows is None:
+            return False
+        if self.passes.looking is None and x.dim() > 1 and x.shape[axis] > 1:
+            return False  # positions that differ from row to row, such as those of padded sequences
+        return self.by_position or (x.shape[axis] % self.sampling.rows > 0 and (x.dim() == 1 or x.shape[axis] == 1))
 
     def _for_every_row(self, positions: Tensor, axis: int) -> tuple[Tensor, int]:
         """Repeat positions for each row, and return the axis of the rows."""

@@ -14,6 +14,7 @@ __all__ = [
     "Function",
     "Likelihood",
     "check_counts",
+    "check_finite",
     "check_range",
     "check_shape",
     "known_within",
@@ -254,6 +255,17 @@ def check_range(targets: Tensor, low: float, high: float, remedy: str) -> None:
     if not (torch.compiler.is_compiling() or known_within(targets, low, high)):
         wrong = targets[~_within(targets, low, high)][0].item()
         raise ValueError(f"Expected argument `targets` to lie from {low} to {high}, but got {wrong}. {remedy}")
+
+
+def check_finite(targets: Tensor) -> None:
+    """Raise unless all targets are finite: the loss, and with it the weights, would not be either."""
+    if torch.compiler.is_compiling() or targets.isfinite().all():
+        return
+    wrong = targets[~targets.isfinite()]
+    raise ValueError(
+        f"Expected argument `targets` to be finite, but {len(wrong)} of them are not, the first {wrong[0].item()}. "
+        "Leave out examples without a target."
+    )
 
 
 def check_counts(targets: Tensor) -> None:

@@ -68,6 +68,11 @@ class Ordinal(Likelihood):
 
     def _pick(self, log_probs: Tensor, targets: Tensor) -> Tensor:
         check_range(targets, 0, self.levels - 1, "Give the numbers of the levels, or more `levels`.")
+        if not torch.compiler.is_compiling() and (between := targets != targets.round()).any():
+            raise ValueError(
+                f"Expected argument `targets` to be levels 0, 1, ..., {self.levels - 1}, but got "
+                f"{targets[between][0].item()}. Give the numbers of the levels."
+            )
         index = targets.long().expand(log_probs.shape[:-1]).unsqueeze(-1)
         return per_example(log_probs.gather(-1, index).squeeze(-1))
 

@@ -6,7 +6,7 @@ import torch
 from torch import Tensor
 
 from slimbayes._checks import check_number
-from slimbayes.likelihoods.base import check_shape, per_example
+from slimbayes.likelihoods.base import check_finite, check_shape, per_example
 from slimbayes.likelihoods.scale import ScaleLikelihood
 
 __all__ = ["Quantile"]
@@ -62,6 +62,7 @@ class Quantile(ScaleLikelihood):
         if targets.dim() == outputs.dim() - 1 and targets.shape[-1] == 1:
             targets = targets.squeeze(-1)
         check_shape(targets, outputs.shape[1:-1], "One target has one output for each level, on the last axis.")
+        check_finite(targets)
         quantiles, scale = self.location_and_scale(outputs)
         level = outputs.new_tensor(self.levels)
         u = (targets.unsqueeze(-1) - quantiles) / scale

@@ -8,7 +8,7 @@ from torch import Tensor
 
 from slimbayes._checks import check_number
 from slimbayes.likelihoods._incomplete_beta import incomplete_beta
-from slimbayes.likelihoods.base import per_example, squeeze_to
+from slimbayes.likelihoods.base import check_finite, per_example, squeeze_to
 from slimbayes.likelihoods.scale import ScaleLikelihood
 
 __all__ = ["Gaussian", "StudentT"]
@@ -118,10 +118,12 @@ class Gaussian(ScaleLikelihood):
             >>> round(likelihood.moments(torch.zeros(1, 1))[1].item(), 4)
             0.5
         """
-        if self.rho is None:
-            raise ValueError(f"Expected a likelihood with noise='learned', but its noise is {self.noise!r}.")
-        std = variance.sqrt().clamp_min(1e-6)
-        self.rho.copy_(std + (-(-std).expm1()).log())
+        self.set_scale(variance.sqrt())
+
+    def best_scale(self, outputs: Tensor, targets: Tensor, mixed: bool = False) -> Tensor:
+        """Return the root of ``mixture_variance`` or ``residual_variance``."""
+        outputs, targets = outputs.detach().cpu(), targets.cpu()
+        return (self.mixture_variance if mixed else self.residual_variance)(outputs, targets).sqrt()
 
     def cdf(self, outputs: Tensor, values: Tensor) -> Tensor:  # noqa: D102
         mean, std = self.moments(outputs)
@@ -129,6 +131,7 @@ class Gaussian(ScaleLikelihood):
 
 
 def _normal_log_prob(mean: Tensor, std: Tensor, value: Tensor) -> Tensor:
+    check_finite(value)
     return -0.5 * ((value - mean) / std).square() - std.log() - 0.5 * math.log(2 * math.pi)
 
 
@@ -167,6 +170,7 @@ class StudentT(ScaleLikelihood):
 
     def log_prob(self, outputs: Tensor, targets: Tensor) -> Tensor:  # noqa: D102
         location, scale = (squeeze_to(part, targets) for part in self.location_and_scale(outputs))
+        check_finite(targets)
         norm = math.lgamma((self.df + 1) / 2) - math.lgamma(self.df / 2) - 0.5 * math.log(self.df * math.pi)
         # The square of a distance could overflow; that of the logarithm of 1 + u^2 cannot.
         u = (targets - location).abs() / (scale * math.sqrt(self.df))

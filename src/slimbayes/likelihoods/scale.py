@@ -1,15 +1,19 @@
 """Likelihoods with a scale besides what the network returns: fixed, trained, or one more output."""
 
+import copy
 from typing import Any
 
 import torch
 from torch import Tensor, nn
 
 from slimbayes._checks import check_choice, check_count, check_number
-from slimbayes.families import inverse_softplus, softplus_scale
-from slimbayes.likelihoods.base import Likelihood
+from slimbayes.families import SCALE_EPSILON, inverse_softplus, softplus_scale
+from slimbayes.likelihoods.base import Likelihood, mixture
 
 __all__ = ["ScaleLikelihood"]
+
+#: Steps of L-BFGS at most; some ten are usual.
+STEPS = 200
 
 
 class ScaleLikelihood(Likelihood):
@@ -62,6 +66,62 @@ class ScaleLikelihood(Likelihood):
                 f"axis, but got {tuple(outputs.shape)}. Change `outputs` of the {self.name} likelihood."
             )
         return outputs, softplus_scale(self.rho).to(outputs.dtype).expand_as(outputs)
+
+    def best_scale(self, outputs: Tensor, targets: Tensor, mixed: bool = False) -> Tensor:
+        r"""Return the learned scale with the largest log-likelihood of some outputs, in double precision, on the CPU.
+
+        Args:
+            outputs: ``(draws, batch, *)``.
+            targets: ``(batch, *)``.
+            mixed: Of the mixture of the draws, which predicts, and whose means have a spread besides the scale. Else
+                the mean of the draws' log-likelihoods, which the objective trains.
+
+        Example:
+            >>> from slimbayes.likelihoods import StudentT
+            >>> quantiles = (torch.arange(1000) + 0.5) / 1000
+            >>> targets = 0.3 * (quantiles - 0.5) / (quantiles * (1 - quantiles) / 2).sqrt()  # of 2 degrees of freedom
+            >>> round(StudentT(df=2.001).best_scale(torch.zeros(1, 1000), targets).item(), 3)
+            0.3
+        """
+        trial, outputs, targets = copy.deepcopy(self).cpu().double(), outputs.detach().cpu().double(), targets.cpu()
+        assert trial.rho is not None
+        if mixed:  # from above, as a mixture may have another maximum at a scale that is too small
+            trial.set_scale(self.best_scale(outputs, targets))
+        optimiser = torch.optim.LBFGS(
+            [trial.rho.requires_grad_()],
+            max_iter=STEPS,
+            tolerance_grad=1e-9,
+            tolerance_change=1e-12,
+            line_search_fn="strong_wolfe",
+        )
+
+        def loss() -> float:
+            optimiser.zero_grad()
+            each = trial.log_prob(outputs, targets)
+            value = -(mixture(each) if mixed else each).mean()
+            value.backward()
+            return value.item()
+
+        with torch.enable_grad():
+            optimiser.step(loss)
+        return softplus_scale(trial.rho.detach())
+
+    @torch.no_grad()
+    def set_scale(self, scale: Tensor) -> None:
+        """Set a learned scale.
+
+        Example:
+            >>> from slimbayes.likelihoods import StudentT
+            >>> likelihood = StudentT()
+            >>> likelihood.set_scale(torch.tensor(0.25))
+            >>> round(likelihood.location_and_scale(torch.zeros(1, 1))[1].item(), 4)
+            0.25
+        """
+        if self.rho is None:
+            value = getattr(self, self._argument)
+            raise ValueError(f"Expected a likelihood with {self._argument}='learned', but it is {value!r}.")
+        scale = (scale.double() - SCALE_EPSILON).clamp_min(1e-6)
+        self.rho.copy_(scale + (-(-scale).expm1()).log())
 
     def outputs_for(self, targets: int) -> int:  # noqa: D102
         return 2 * targets if getattr(self, self._argument) == "predicted" else targets

@@ -9,7 +9,7 @@ from torch import nn
 
 from slimbayes.conversion import copy_of
 from slimbayes.ensembles.networks import Networks
-from slimbayes.methods._whole import Source, members_of, saved_networks, whole_model
+from slimbayes.methods._whole_networks import Source, members_of, saved_networks, whole_model
 from slimbayes.methods.registry import register_method
 from slimbayes.model import BayesianModel
 

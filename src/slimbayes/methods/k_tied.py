@@ -3,6 +3,7 @@
 from typing import Any
 
 from torch import nn
+from torch.nn.parameter import is_lazy
 
 from slimbayes.conversion import Selector, exactly
 from slimbayes.layers.gaussian import GaussianOptions
@@ -101,7 +102,7 @@ def k_tied(
         bayesian_bias=bayesian_bias,
         sample_per=sample_per,
     )
-    if isinstance(net, nn.Module):
+    if isinstance(net, nn.Module) and not any(map(is_lazy, net.parameters())):
         _check_k(options.k, net)
     return gaussian_model(net, options, noise, include, exclude, freeze_base, batch_dim, untied, train)
 

@@ -153,7 +153,7 @@ def gaussian_model(
             own = replace(own, estimator="flipout")  # its weight meets each row more than once
         return GaussianSettings(own, settings.memo)
 
-    conversion = convert(net, "mean_field", settings, include, exclude, _veto, settings_for)
+    conversion = convert(net, "mean_field", settings, include, exclude, settings_for=settings_for, unable=_unable)
     described = asdict(options)
     k = described.pop("k")
     if k is not None:
@@ -162,7 +162,8 @@ def gaussian_model(
     return BayesianModel(conversion, "mean_field" if k is None else "k_tied", described)
 
 
-def _veto(module: nn.Module) -> str:
+def _unable(module: nn.Module) -> str:
+    """Return why a module can have no Gaussian weights, or ``""``."""
     if computing_hook(module) is not None:
         return (
             "its weight is computed by a hook before each pass, and a KL needs it at any time; use "

@@ -10,7 +10,7 @@ from slimbayes.ensembles._chain_factor import KeptOptions
 from slimbayes.ensembles._chains import ChainPosterior
 from slimbayes.ensembles._states import StateLayout
 from slimbayes.mcmc._chain_model import ChainModel
-from slimbayes.methods._whole import Source, members_of, saved_networks, whole_model
+from slimbayes.methods._whole_networks import Source, members_of, saved_networks, whole_model
 from slimbayes.methods.rank1 import Rank1Settings
 from slimbayes.methods.registry import register_method
 from slimbayes.model import BayesianModel

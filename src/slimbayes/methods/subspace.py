@@ -6,7 +6,7 @@ from typing import Any
 from slimbayes.ensembles._states import StateLayout
 from slimbayes.ensembles._statistics import running_norms
 from slimbayes.ensembles.subspace import SubspacePosterior
-from slimbayes.methods._whole import Source, members_of, saved_networks, whole_model
+from slimbayes.methods._whole_networks import Source, members_of, saved_networks, whole_model
 from slimbayes.methods.registry import register_method
 from slimbayes.methods.subspace_inference import subspace_inference
 from slimbayes.model import BayesianModel

@@ -6,7 +6,7 @@ from slimbayes._checks import check_count
 from slimbayes.ensembles._states import StateLayout
 from slimbayes.ensembles._statistics import running_norms
 from slimbayes.ensembles.swag import SwagPosterior
-from slimbayes.methods._whole import Source, members_of, saved_networks, whole_model
+from slimbayes.methods._whole_networks import Source, members_of, saved_networks, whole_model
 from slimbayes.methods.registry import register_method
 from slimbayes.model import BayesianModel
 

@@ -1,5 +1,7 @@
 """The LeNet of the k-tied Normal paper: two convolutions and two dense layers."""
 
+from collections.abc import Sequence
+
 from torch import nn
 
 from slimbayes._checks import check_count
@@ -16,12 +18,12 @@ class LeNet(nn.Sequential):
     Args:
         classes: Number of outputs.
         channels: Colour channels of the input.
-        size: Height and width of the input.
+        size: Height and width of the input, or one number for both.
         kernel: Height and width of the convolutions' kernels.
         width: Channels of the first convolution; the second has twice, the dense layer 16 times as many.
 
     Shape:
-        - Input: ``(batch, channels, size, size)``. Output: ``(batch, classes)``.
+        - Input: ``(batch, channels, height, width)``. Output: ``(batch, classes)``.
 
     Example:
         >>> import torch
@@ -32,10 +34,21 @@ class LeNet(nn.Sequential):
         2202660
     """
 
-    def __init__(self, classes: int = 100, channels: int = 3, size: int = 32, kernel: int = 5, width: int = 32) -> None:
+    def __init__(
+        self,
+        classes: int = 100,
+        channels: int = 3,
+        size: int | Sequence[int] = 32,
+        kernel: int = 5,
+        width: int = 32,
+    ) -> None:
+        sides = [*size] if isinstance(size, Sequence) else [size, size]
         check_count("classes", classes)
         check_count("channels", channels)
-        check_count("size", size, 4, "Two poolings halve it twice.")
+        if len(sides) != 2:
+            raise ValueError(f"Expected argument `size` to be a height and a width, but got {size!r}.")
+        for side in sides:
+            check_count("size", side, 4, "Two poolings halve it twice.")
         check_count("kernel", kernel)
         check_count("width", width)
         super().__init__(
@@ -46,7 +59,7 @@ class LeNet(nn.Sequential):
             nn.ReLU(),
             nn.MaxPool2d(2),
             nn.Flatten(),
-            nn.Linear(2 * width * (size // 4) ** 2, 16 * width),
+            nn.Linear(2 * width * (sides[0] // 4) * (sides[1] // 4), 16 * width),
             nn.ReLU(),
             nn.Linear(16 * width, classes),
         )

@@ -4,6 +4,8 @@ from collections.abc import Sequence
 
 from torch import nn
 
+from slimbayes._checks import check_count
+
 __all__ = ["MLP"]
 
 
@@ -22,8 +24,11 @@ class MLP(nn.Sequential):
     """
 
     def __init__(self, inputs: int, hidden: Sequence[int], outputs: int) -> None:
+        check_count("inputs", inputs)
+        check_count("outputs", outputs)
         layers: list[nn.Module] = [nn.Flatten()]
         for width in hidden:
+            check_count("hidden", width, remedy="Give whole numbers, such as [100, 100].")
             layers += [nn.Linear(inputs, width), nn.ReLU()]
             inputs = width
         super().__init__(*layers, nn.Linear(inputs, outputs))

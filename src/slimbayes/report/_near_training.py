@@ -115,7 +115,7 @@ def _lonely(lonelier: float) -> str:
     judgement = (
         "It is unlike what the network learnt from: do not rely on the interval alone."
         if lonelier >= 0.99
-        else "It is in a thinly settled place."
+        else "Few training examples are near it."
         if lonelier >= 0.95
         else "That is usual."
     )

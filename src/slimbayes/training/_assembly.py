@@ -10,8 +10,6 @@ from slimbayes._files import with_checksum, write_json
 from slimbayes._provenance import provenance
 from slimbayes.data.dataset import DataSet
 from slimbayes.data.fingerprint import fingerprint
-from slimbayes.families import SCALE_EPSILON, softplus_scale
-from slimbayes.likelihoods import Likelihood, ScaleLikelihood
 from slimbayes.methods.deep_ensemble import deep_ensemble
 from slimbayes.model import BayesianModel
 from slimbayes.summary import count_parameters
@@ -36,7 +34,7 @@ def assemble(run: Run, config: TrainConfig, members: Sequence[Run]) -> None:
     models = [member.model() for member in members]
     options = {name: value for name, value in config.method.options.items() if name != "members"}
     model = deep_ensemble([one.member(0) for one in models], **options)
-    model.likelihood = _likelihood(models)
+    model.likelihood = copy.deepcopy(models[0].likelihood)  # its scale, if it learns one, is set below
     if config.device == "auto" and torch.cuda.is_available():
         model = model.to("cuda")
     set_predictive_noise(model, data, config.seed)
@@ -69,19 +67,6 @@ def assemble(run: Run, config: TrainConfig, members: Sequence[Run]) -> None:
 def _sum_if_known(values: Sequence[float | None]) -> float | None:
     known = [value for value in values if value is not None]
     return sum(known) if len(known) == len(values) else None
-
-
-def _likelihood(models: Sequence[BayesianModel]) -> Likelihood | None:
-    """Return how to read the ensemble's outputs; of a learned scale, the root of the members' mean square."""
-    each = [model.likelihood for model in models]
-    common = copy.deepcopy(each[0])
-    scales = [
-        softplus_scale(one.rho.detach()) for one in each if isinstance(one, ScaleLikelihood) and one.rho is not None
-    ]
-    if isinstance(common, ScaleLikelihood) and common.rho is not None:
-        softplus = torch.stack(scales).square().mean(0).sqrt() - SCALE_EPSILON
-        common.rho.data = softplus + (-torch.expm1(-softplus)).log()
-    return common
 
 
 def _scores(model: BayesianModel, config: TrainConfig, data: DataSet) -> dict[str, Any]:

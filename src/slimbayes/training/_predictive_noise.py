@@ -8,7 +8,7 @@ from torch import Tensor
 
 from slimbayes._seeds import Purpose, mix
 from slimbayes.data.dataset import DataSet
-from slimbayes.likelihoods import Gaussian
+from slimbayes.likelihoods import ScaleLikelihood
 from slimbayes.model import BayesianModel
 
 #: Examples, and numbers of all their draws, that it is set on at most.
@@ -20,14 +20,14 @@ BLOCK = 2048
 
 
 def set_predictive_noise(model: BayesianModel, data: DataSet, seed: int) -> None:
-    r"""Set a Gaussian's learned noise to the one with the largest log-likelihood of the model's predictions.
+    r"""Set a likelihood's learned scale to the one with the largest log-likelihood of the model's predictions.
 
     In training, the noise is the scale of single draws' residuals, as the objective asks for. These residuals include
     the spread of the draws, which the predictive mixture would add a second time; and on examples that were fitted
-    they are too small. So a model predicts with ``Gaussian.mixture_variance`` of ``default_samples`` draws of each
+    they are too small. So a model predicts with ``ScaleLikelihood.best_scale`` of ``default_samples`` draws of each
     member, on the validation examples; on the training examples if there are fewer than 20 of the former.
 
-    A model without learned Gaussian noise is left alone.
+    A model without a learned scale is left alone.
 
     Args:
         model: Its mode and the global generators are left alone.
@@ -35,7 +35,7 @@ def set_predictive_noise(model: BayesianModel, data: DataSet, seed: int) -> None
         seed: Of the draws.
     """
     likelihood = model.likelihood
-    if not isinstance(likelihood, Gaussian) or likelihood.rho is None:
+    if not isinstance(likelihood, ScaleLikelihood) or likelihood.rho is None:
         return
     samples = model.default_samples if model.ready else 0
     source = data.train if data.validation is None or len(data.validation) < ENOUGH else data.validation
@@ -50,7 +50,7 @@ def set_predictive_noise(model: BayesianModel, data: DataSet, seed: int) -> None
         found = likelihood.read(prediction.draws, wanted.to(model.device), prediction.batch_dim)
         outputs.append(found[0].cpu())
         targets.append(found[1].cpu())
-    likelihood.set_noise(likelihood.mixture_variance(torch.cat(outputs, 1), torch.cat(targets)))
+    likelihood.set_scale(likelihood.best_scale(torch.cat(outputs, 1), torch.cat(targets), mixed=True))
 
 
 @contextmanager
@@ -62,7 +62,7 @@ def predicting_noise(model: BayesianModel, data: DataSet, seed: int) -> Iterator
         data: Its data.
         seed: Of the draws.
     """
-    rho = model.likelihood.rho if isinstance(model.likelihood, Gaussian) else None
+    rho = model.likelihood.rho if isinstance(model.likelihood, ScaleLikelihood) else None
     before = None if rho is None else rho.detach().clone()
     set_predictive_noise(model, data, seed)
     try:

@@ -20,12 +20,12 @@ def _absolute(path: Path) -> Path:
 
 
 #: A path that means the same wherever the run is opened or continued.
-Place = Annotated[Path, AfterValidator(_absolute)]
+AbsolutePath = Annotated[Path, AfterValidator(_absolute)]
 #: Before the name of a file among the data: it means the same on every machine.
 PRETRAINED = "pretrained:"
 
 
-def _weights_place(path: Path) -> Path:
+def _weights_path(path: Path) -> Path:
     return path if str(path).startswith(PRETRAINED) else _absolute(path)
 
 
@@ -54,7 +54,7 @@ class Data(Named):
 
     name: str
     """A set that `slimbayes data list` shows."""
-    folder: Place | None = None
+    folder: AbsolutePath | None = None
     """Where the files are; by default $SLIMBAYES_DATA or ~/.cache/slimbayes/data."""
     train_limit: int | None = Field(None, ge=1)
     """Train on the first so many examples only."""
@@ -70,7 +70,7 @@ class Net(Named):
     name: str
     """mlp, lenet, wide_resnet, cifar_resnet, resnet4, resnet50, lstm, series, records, or package.module:function of
     your own."""
-    weights: Annotated[Path, AfterValidator(_weights_place)] | None = None
+    weights: Annotated[Path, AfterValidator(_weights_path)] | None = None
     """Weights to start from: a .safetensors file, a state dict that torch.save wrote, or pretrained:NAME, which is
     pretrained/NAME.safetensors in the data folder ($SLIMBAYES_DATA)."""
 

@@ -61,8 +61,8 @@ def fit_ensemble(
 
     Each member is a run of its own in ``FOLDER/members/0`` and so on. They differ in their initial weights and in the
     order of the examples, by seeds that follow from ``seed``. The folder itself becomes the run of the ensemble, with
-    its scores. If the likelihood learns a scale, each member has learned its own, and the ensemble has the root of
-    their mean square; a Gaussian's noise is then set for the members' mixture, as it is for every run.
+    its scores. If the likelihood learns a scale, each member has learned its own, and the ensemble's is set for the
+    members' mixture, as it is for every run. Ordinal thresholds cannot be put together.
 
     Called again for the same folder, it leaves finished members alone and continues the others from their last
     checkpoints; with more ``members`` than before it trains the new ones only, with fewer it takes the first ones.
@@ -139,6 +139,12 @@ def _of_ensemble(config: TrainConfig, members: int | None) -> TrainConfig:
         raise ValueError(
             "Expected `method.train_on` to be tile or left out, as members that are trained apart see all examples, "
             f"but got {options['train_on']!r}. Use slimbayes train (fit) to train them together."
+        )
+    likelihood = config.likelihood if isinstance(config.likelihood, str) else (config.likelihood or {}).get("name")
+    if likelihood == "ordinal":
+        raise ValueError(
+            "Expected `likelihood` to be other than 'ordinal' for members that are trained apart: each would have "
+            "thresholds of its own. Use slimbayes train (fit) with method=deep_ensemble to train them together."
         )
     count = options.get("members", MEMBERS) if members is None else members
     check_count("members", count)

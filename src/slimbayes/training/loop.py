@@ -1,7 +1,7 @@
 """The inner loop: one optimiser step after another."""
 
 from collections.abc import Callable, Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 import torch
@@ -12,12 +12,15 @@ from torch.optim.lr_scheduler import LambdaLR
 
 from slimbayes.batching import output_tensor
 from slimbayes.ensembles.networks import Networks
-from slimbayes.likelihoods import Gaussian, Likelihood
+from slimbayes.likelihoods import Likelihood, ScaleLikelihood
 from slimbayes.objective import ELBO
 from slimbayes.training.batches import Part
 from slimbayes.training.meter import Meter, correct
 
 __all__ = ["Loop"]
+
+#: Numbers of outputs that are kept for the scale of a likelihood, at most.
+KEPT = 2**22
 
 
 @dataclass
@@ -32,7 +35,7 @@ class Loop:
         schedule: Its learning rates.
         clip_norm: Bound of the gradients' norm, or None.
         channels_last: Turn images into that layout.
-        residuals: Sums of a Gaussian's squared residuals, and over how many examples.
+        kept: Outputs and targets of the last steps, for a likelihood's learned scale.
         look: Called before each update with the number of the step, counted from 1, while gradients are there.
     """
 
@@ -45,27 +48,29 @@ class Loop:
     channels_last: bool = False
     look: Callable[[int], None] | None = None
 
-    residuals: tuple[Tensor, int] | None = None
+    kept: list[tuple[Tensor, Tensor]] = field(default_factory=list)
 
-    def fit_noise(self, total: Callable[[Tensor], Tensor]) -> None:
-        """Set a Gaussian's learned noise to its best value for the residuals collected, of all processes.
+    def fit_scale(self, total: Callable[[Tensor], Tensor]) -> None:
+        """Set a likelihood's learned scale to its best value for the outputs kept; of all processes, the mean square.
 
         Adam moves it by the learning rate in a step, which in a short run is far too little: intervals stay too wide.
         """
-        likelihood, found = self.elbo.likelihood, self.residuals
-        self.residuals = None
-        if found is not None and isinstance(likelihood, Gaussian):
-            squares, examples = found[0].flatten(), found[0].new_tensor([found[1]])
-            *sums, count = total(torch.cat([squares, examples])).tolist()
-            assert likelihood.rho is not None
-            likelihood.set_noise((torch.tensor(sums) / count).view(likelihood.rho.shape))
+        likelihood, kept = self.elbo.likelihood, self.kept
+        self.kept = []
+        if kept and isinstance(likelihood, ScaleLikelihood):
+            outputs, targets = (
+                torch.cat(some, axis) for some, axis in zip(zip(*kept, strict=True), (1, 0), strict=True)
+            )
+            scale, examples = likelihood.best_scale(outputs, targets), targets.new_tensor([len(targets)]).double().cpu()
+            *sums, count = total(torch.cat([scale.square().flatten() * examples, examples])).tolist()
+            likelihood.set_scale((torch.tensor(sums) / count).sqrt().view(scale.shape))
 
-    def _collect_residuals(self, outputs: Any, targets: Tensor) -> None:
+    def _keep(self, outputs: Any, targets: Tensor) -> None:
         likelihood = self.elbo.likelihood
-        if isinstance(likelihood, Gaussian) and likelihood.rho is not None:
-            squares = likelihood.residual_variance(output_tensor(outputs).detach(), targets) * len(targets)
-            before = (0, 0) if self.residuals is None else self.residuals
-            self.residuals = before[0] + squares, before[1] + len(targets)
+        if isinstance(likelihood, ScaleLikelihood) and likelihood.rho is not None:
+            self.kept.append((output_tensor(outputs).detach(), targets))
+            while len(self.kept) > 1 and sum(some.numel() for some, _ in self.kept) > KEPT:
+                del self.kept[0]
 
     def step(self, parts: Iterable[Part], meter: Meter, collect: bool = False) -> int:
         """Do one optimiser step on this process's parts of its examples; return their number.
@@ -73,7 +78,7 @@ class Loop:
         Args:
             parts: The examples.
             meter: Takes up the terms.
-            collect: Keep the residuals for ``fit_noise``.
+            collect: Keep the outputs for ``fit_scale``.
         """
         examples = 0
         for part in parts:
@@ -98,7 +103,7 @@ class Loop:
             right = correct(likelihood, output_tensor(outputs).detach(), targets)
         meter.add(self.elbo.steps + 1, terms.nll, terms.kl, terms.beta, terms.loss, right, len(targets))
         if collect:
-            self._collect_residuals(outputs, targets)
+            self._keep(outputs, targets)
         self.accelerator.backward(loss)
         if self.clip_norm is not None and self.accelerator.sync_gradients:
             self._clip(self.clip_norm)

@@ -29,7 +29,7 @@ def _image(task: Task) -> dict[str, Any]:
 
 
 def _lenet(task: Task, **options: Any) -> nn.Module:
-    return nets.LeNet(**_image(task), size=task.input_shape[1], **options)
+    return nets.LeNet(**_image(task), size=task.input_shape[1:], **options)
 
 
 def _tokens(task: Task, **options: Any) -> nn.Module:
@@ -186,11 +186,19 @@ def _own(name: str, options: dict[str, Any], task: Task) -> nn.Module:
         build = getattr(import_module(module), function)
     except (ImportError, AttributeError) as error:
         raise ValueError(f"Expected `net.name` {name!r} to be package.module:function, but {error}.") from error
-    if "task" in inspect.signature(build).parameters:
-        options = {**options, "task": task}
+    try:
+        signature = inspect.signature(build)
+        if "task" in signature.parameters:
+            options = {**options, "task": task}
+        signature.bind(**options)
+    except (TypeError, ValueError) as error:
+        raise ValueError(
+            f"The options {sorted(set(options) - {'task'})} of net {name!r} do not fit: {error}. Correct them in the "
+            "configuration."
+        ) from error
     net = build(**options)
     if not isinstance(net, nn.Module):
-        raise TypeError(f"Expected {name} to return a torch.nn.Module, but got {type(net).__name__}.")
+        raise ValueError(f"Expected `net.name` {name} to return a torch.nn.Module, but got {type(net).__name__}.")
     return net
 
 

@@ -139,8 +139,8 @@ class Run:
     def metrics(self) -> list[dict[str, Any]]:
         """The lines of ``metrics.jsonl``; one that was cut off while being written is left out."""
         path = self.folder / "metrics.jsonl"
-        lines = path.read_text().splitlines(keepends=True) if path.is_file() else []
         try:
+            lines = path.read_text().splitlines(keepends=True) if path.is_file() else []
             return [json.loads(line) for line in lines if line.endswith("\n")]
         except ValueError as error:
             raise ValueError(f"{path} is damaged: {error}. Remove the lines that are not JSON.") from error

@@ -16,7 +16,7 @@ from slimbayes._files import with_checksum, write_json
 from slimbayes._provenance import provenance
 from slimbayes._seeds import Purpose, mix, seed_everything
 from slimbayes.data.fingerprint import fingerprint
-from slimbayes.likelihoods import Gaussian
+from slimbayes.likelihoods import ScaleLikelihood
 from slimbayes.methods.registry import method_of
 from slimbayes.model import BayesianModel
 from slimbayes.pretrained import load
@@ -39,7 +39,7 @@ from slimbayes.training.run import Run
 
 __all__ = ["Trainer"]
 
-#: Steps at the end of an epoch whose residuals a Gaussian's learned noise is set to.
+#: Steps at the end of an epoch for whose outputs a likelihood's learned scale is set.
 NOISE_STEPS = 100
 
 
@@ -163,7 +163,7 @@ class Trainer:
         restore_schedule(self.loop.schedule, state["schedule"])
         self.loop.elbo.load_state_dict(state["elbo"])
         if state.get("rho") is not None:  # the checkpoint has the noise of predictions; not in earlier versions' runs
-            assert isinstance(self.bare.likelihood, Gaussian)
+            assert isinstance(self.bare.likelihood, ScaleLikelihood)
             assert self.bare.likelihood.rho is not None
             self.bare.likelihood.rho.data.copy_(state["rho"])
         if "chain_noise" in state:  # not in runs of an earlier version
@@ -224,7 +224,7 @@ class Trainer:
                 self._watch(self.watcher, epoch, time.perf_counter() - start)
             if loop.elbo.steps % config.log_every == 0:
                 self._log(epoch, meter, lr)
-        loop.fit_noise(self._total)
+        loop.fit_scale(self._total)
         rate = done / (time.perf_counter() - start)
         return {**meter.whole(self._total)._asdict(), "lr": lr, "examples_per_second": rate}
 
