@@ -15,7 +15,7 @@ from torch.nn.parameter import is_lazy
 from torch.nn.utils import parametrize
 
 from slimbayes._checks import check_choice
-from slimbayes.layers.base import BayesianLayer, computing_hook, in_few_bits
+from slimbayes.layers.base import BayesianLayer, computing_hook
 
 __all__ = ["Conversion", "Converter", "Selector", "convert", "register_converter"]
 
@@ -176,7 +176,7 @@ def find_converter(method: str, module: nn.Module) -> tuple[Converter | None, st
             changed = _overridden(kind, base)
             if changed:
                 return None, f"it is a {base.__name__} with a {changed} of its own; register a converter for it"
-            reason = _why_not_computed(module) or _why_not_random(method, module)
+            reason = _why_not_computed(module)
             return (None, reason) if reason else (converter, "")
     return None, f"no converter is registered for {_qualified(kind)}; its weights stay point estimates"
 
@@ -222,14 +222,6 @@ def _overridden(kind: type, base: type) -> str:
             if callable(value) and name not in harmless and callable(getattr(base, name, None)):
                 return name
     return ""
-
-
-def _why_not_random(method: str, module: nn.Module) -> str:
-    """Return why a layer whose weight is kept in fewer bits cannot have a distribution of weights, or ``""``."""
-    if method == "rank1" or parametrize.is_parametrized(module) or not in_few_bits(getattr(module, "weight", None)):
-        return ""
-    kind = type(module.weight).__name__
-    return f"its weight is a {kind}, in fewer bits than a mean needs; sb.rank1 puts factors around it"
 
 
 def _is_lazy(module: nn.Module) -> bool:

@@ -9,8 +9,10 @@ import numbers
 import warnings
 from collections.abc import Iterator
 from contextlib import AbstractContextManager, contextmanager, nullcontext
+from dataclasses import replace as replace_fields
 from pathlib import Path
 from typing import Any, Self
+from weakref import ref
 
 import torch
 from torch import Generator, Tensor, nn
@@ -220,13 +222,26 @@ class BayesianModel(nn.Module):
         with self._pass(Sampling(samples, noise, rows, batch_dim, generator, draw, {}, seen, True, tape)):
             output = self.net(*args, **kwargs)
             if tape is not None and tape.calls:
-                self.passes.note(batching.tensors(output))
+                self._note_outputs(output, tape)
         if first:
             assert seen is not None
             self._checked = self.rows_known = self.graphs_known = True
             self._warn_if_bypassed(set(seen))
             self._warn_of_own_loss(output)
         return output
+
+    def _note_outputs(self, output: Any, tape: Tape) -> None:
+        """Let a backward pass that reaches these outputs tell the layers which pass it is in."""
+        passes = self.passes
+        # What was drawn belongs to the graph of this time.
+        state = replace_fields(passes.now, drawn={}, seen=None, tape=replace_fields(tape, again=True))
+
+        def reach(_: Tensor) -> None:
+            passes.reached = ref(state)
+
+        for x in batching.tensors(output):
+            if x.grad_fn is not None:
+                x.register_hook(reach)
 
     @contextmanager
     def _pass(self, state: Sampling) -> Iterator[None]:

@@ -6,8 +6,8 @@ members to find each member's rows, whatever later code merges into the batch on
 """
 
 import threading
-from collections.abc import Callable, Iterable
-from dataclasses import dataclass, field, replace
+from collections.abc import Callable
+from dataclasses import dataclass, field
 from hashlib import blake2b
 from traceback import walk_stack
 from typing import Any
@@ -45,11 +45,15 @@ class Tape:
     calls: dict[str, int] = field(default_factory=dict)
     again: bool = False
 
-    def source(self, name: str, generator: Generator | None, device: torch.device) -> Generator | None:
-        """Return what to draw a noise from: in a pass that is run again, from where it was drawn first."""
-        if not self.again:
-            self.states[name] = _state(generator, device)
-            return generator
+    def source(self, name: str, generator: Generator | None, now: Tensor, device: torch.device) -> Generator | None:
+        """Return what to draw a noise from once more, from where it was drawn first.
+
+        Args:
+            name: Of the noise.
+            generator: Source of the pass; None for torch's global one.
+            now: The state that it is in.
+            device: Of the source.
+        """
         if name not in self.states:
             raise RuntimeError(
                 f"Activation checkpointing runs a part of the network again, and {name} was not drawn in it before. "
@@ -57,21 +61,11 @@ class Tape:
             )
         # With the global source where it was, as torch.utils.checkpoint puts it, the network's own dropout finds it
         # where it was, too.
-        if generator is None and torch.equal(_state(None, device), self.states[name]):
+        if generator is None and torch.equal(now, self.states[name]):
             return None
         own = Generator(device)
         own.set_state(self.states[name])
         return own
-
-
-def _state(generator: Generator | None, device: torch.device) -> Tensor:
-    """Return the state of a source of randomness; of the device's global one for None."""
-    if generator is not None:
-        return generator.get_state()
-    if device.type == "cpu":
-        return torch.get_rng_state()
-    state: Tensor = torch.get_device_module(device).get_rng_state(device)
-    return state
 
 
 @dataclass
@@ -105,13 +99,6 @@ class Sampling:
     in_model: bool = False
     tape: Tape | None = None
 
-    def source(self, name: str, device: torch.device) -> Generator | None:
-        """Return the source of the noise of that name; None for torch's global one."""
-        if self.tape is None or torch.compiler.is_compiling():
-            return self.generator
-        own = self.generator
-        return self.tape.source(name, own, device if own is None else own.device)
-
     def weights(self, sample_per: str, members: int = 1) -> int:
         """Return how many weights this pass draws: one in all for a ``"batch"`` of training, else one for each draw."""
         batch = sample_per == "batch" and not isinstance(self.generator, Blocks)
@@ -129,7 +116,7 @@ class Passes(threading.local):
         now: The state of the pass under way.
         axes: Asks the next pass for the batch axis of each of the network's outputs.
         looking: Collects ``Sampling.seen`` of passes that this thread makes to try the network; None in all others.
-        behind: Gives the pass that a backward pass in this thread has come to, as long as its graph is there: for
+        reached: The pass that a backward pass in this thread has reached, as long as its graph is there: for
             activation checkpointing, which runs parts of it again.
     """
 
@@ -138,20 +125,14 @@ class Passes(threading.local):
         self.now = self.at_rest
         self.axes: list[int | None] | None = None
         self.looking: dict[str, list[Any]] | None = None
-        self.behind: Callable[[], Sampling | None] = _nothing
-
-    @property
-    def current(self) -> Sampling:
-        """The pass under way, or the one that a backward pass has come to."""
-        behind = self.behind() if self.now is self.at_rest else None
-        return self.now if behind is None else behind
+        self.reached: ref[Sampling] | None = None
 
     def run_again(self, layer: str) -> bool:
         """Tell whether a layer that is called outside a pass is called by ``torch.utils.checkpoint``, in backward.
 
         From then on, the pass to which this part belongs is the current one.
         """
-        before = self.behind()
+        before = None if self.reached is None else self.reached()
         if before is None or before.tape is None or not _in_checkpoint():
             return False
         if before.tape.calls.get(layer, 0) > 1:
@@ -163,26 +144,9 @@ class Passes(threading.local):
         before.drawn = {}  # what was drawn before belongs to another graph
         return True
 
-    def note(self, outputs: Iterable[Tensor]) -> None:
-        """Remember, once a backward pass reaches these outputs of the pass under way, which pass it is in."""
-        state = self.now
-        assert state.tape is not None
-        behind = replace(state, drawn={}, seen=None, tape=replace(state.tape, again=True))
-
-        def come_to(_: Tensor) -> None:
-            self.behind = ref(behind)
-
-        for output in outputs:
-            if output.grad_fn is not None:
-                output.register_hook(come_to)
-
     def __reduce__(self) -> Any:
         """Copy what is at rest: a pass belongs to its thread."""
         return Passes, (self.at_rest,)
-
-
-def _nothing() -> None:
-    """Give no pass."""
 
 
 def _in_checkpoint() -> bool:

@@ -58,7 +58,10 @@ class InPass:
     @property
     def sampling(self) -> Sampling:
         """The state of the forward pass under way; set it for a layer that is used on its own."""
-        return self.passes.current
+        passes = self.passes
+        if passes.now is passes.at_rest and passes.reached is not None:  # torch.utils.checkpoint runs a part again
+            return passes.reached() or passes.now
+        return passes.now
 
     @sampling.setter
     def sampling(self, state: Sampling) -> None:
@@ -89,13 +92,31 @@ class InPass:
     def source(self, name: str) -> Generator | None:
         """Return what to draw the noise of that name from; None for torch's global source."""
         sampling = self.sampling
-        return sampling.generator if sampling.tape is None else sampling.source(name, _device_of(self))
+        tape, generator = sampling.tape, sampling.generator
+        if tape is None or torch.compiler.is_compiling():
+            return generator
+        device = _device_of(self) if generator is None else generator.device
+        state = _state(generator, device)
+        if tape.again:
+            return tape.source(name, generator, state, device)
+        tape.states[name] = state
+        return generator
 
 
 def _device_of(part: Any) -> torch.device:
     """Return the device of a part's own tensors."""
     tensors = (*part.parameters(), *part.buffers()) if isinstance(part, nn.Module) else ()
     return tensors[0].device if tensors else torch.device("cpu")
+
+
+def _state(generator: Generator | None, device: torch.device) -> Tensor:
+    """Return the state of a source of randomness; of the device's global one for None."""
+    if generator is not None:
+        return generator.get_state()
+    if device.type == "cpu":
+        return torch.get_rng_state()
+    state: Tensor = torch.get_device_module(device).get_rng_state(device)
+    return state
 
 
 class Stochastic(InPass):

@@ -5,10 +5,11 @@ from dataclasses import asdict, dataclass, field, replace
 from typing import Any
 
 from torch import nn
+from torch.nn.utils import parametrize
 
 from slimbayes.conversion import Selector, checked_selector, convert, matches, register_converter
 from slimbayes.layers import conv, embedding, gaussian_attention, gaussian_recurrent, linear
-from slimbayes.layers.base import BayesianLayer, computing_hook
+from slimbayes.layers.base import BayesianLayer, computing_hook, in_few_bits
 from slimbayes.layers.foreign import FOREIGN, foreign_converter
 from slimbayes.layers.gaussian import GaussianOptions
 from slimbayes.layers.gaussian_layer import Gaussian
@@ -169,6 +170,9 @@ def _unable(module: nn.Module) -> str:
             "its weight is computed by a hook before each pass, and a KL needs it at any time; use "
             "torch.nn.utils.parametrizations instead, or torch.nn.utils.remove_weight_norm or remove_spectral_norm"
         )
+    if not parametrize.is_parametrized(module) and in_few_bits(getattr(module, "weight", None)):
+        kind = type(module.weight).__name__
+        return f"its weight is a {kind}, in fewer bits than a mean needs; sb.rank1 puts factors around it"
     if isinstance(module, nn.Embedding) and module.max_norm is not None:
         return f"max_norm={module.max_norm} rewrites its table in every pass; build it without"
     return ""
