@@ -111,7 +111,7 @@ def test_a_run_cut_short_must_have_collected_enough(tmp_path, method, monkeypatc
 
 def test_the_noise_that_members_share_is_clipped_too(tmp_path, monkeypatch):
     """Where it is more than the bound, one SGD step moves it by the rate times the bound."""
-    monkeypatch.setattr(Loop, "fit_noise", lambda *_: None)  # at the end of an epoch
+    monkeypatch.setattr(Loop, "fit_scale", lambda *_: None)  # at the end of an epoch
     moved = []
     for clip in (1e-3, None):
         optimiser = {"name": "sgd", "lr": 0.1, "momentum": 0, "clip_norm": clip}

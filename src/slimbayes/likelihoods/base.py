@@ -126,11 +126,15 @@ class Likelihood(nn.Module, ABC):
         mean, std = self.moments(outputs)
         low = (mean - math.sqrt((1 - q) / q) * std).amin(0)
         high = (mean + math.sqrt(q / (1 - q)) * std).amax(0)
+        if self.whole:
+            low, high = low.floor() - 1, high.ceil()
         for _ in range(BISECTIONS):
-            middle = (low + high) / 2
+            middle = ((low + high) / 2).floor() if self.whole else (low + high) / 2
             below = self.cdf(outputs, middle).mean(0) < q
             low, high = torch.where(below, middle, low), torch.where(below, high, middle)
-        return high.round() if self.whole else (low + high) / 2
+            if self.whole and bool((high - low <= 1).all()):
+                break
+        return high if self.whole else (low + high) / 2
 
     def read(self, outputs: Any, targets: Any, batch_dim: int) -> tuple[Any, Any]:
         """Return what ``log_prob`` is given: the outputs, or their ``logits``, and the targets, batch first."""

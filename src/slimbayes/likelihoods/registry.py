@@ -35,8 +35,8 @@ def get_likelihood(spec: str | dict[str, Any] | Likelihood | Callable[[Any, Any]
         return Function(spec)
     if isinstance(spec, type) and issubclass(spec, Likelihood):
         raise ValueError(
-            f"Expected argument `likelihood` to be a likelihood, but got the class {spec.__name__}. Make one of it: "
-            f"{spec.__name__}()."
+            f"Expected argument `likelihood` to be a likelihood, but got the class {spec.__name__}. Make one of it, "
+            f"{spec.__name__}(), or give its name, {spec.name!r}."
         )
     options: dict[str, Any] = dict(spec) if isinstance(spec, dict) else {"name": spec}
     name: str = options.pop("name")
