@@ -11,36 +11,12 @@ from safetensors import safe_open
 from torch import nn
 
 import slimbayes as sb
+from hugging_face import BATCH, LENGTH, bert, decoded, distilbert, gpt2, inputs, llama, t5, vit, whisper
 from slimbayes.layers.embedding import GaussianEmbedding
 
 pytestmark = pytest.mark.filterwarnings("ignore:::transformers")
 
-MEMBERS, BATCH, LENGTH = 3, 4, 6
-SMALL = {"vocab_size": 50, "pad_token_id": 0}
-
-
-def bert() -> nn.Module:
-    config = transformers.BertConfig(
-        hidden_size=16, num_hidden_layers=2, num_attention_heads=2, intermediate_size=24, max_position_embeddings=16,
-        num_labels=3, **SMALL,
-    )  # fmt: skip
-    return transformers.BertForSequenceClassification(config)
-
-
-def distilbert() -> nn.Module:
-    config = transformers.DistilBertConfig(
-        dim=16, hidden_dim=24, n_layers=2, n_heads=2, max_position_embeddings=16, num_labels=3, **SMALL
-    )
-    return transformers.DistilBertForSequenceClassification(config)
-
-
-def gpt2() -> nn.Module:
-    config = transformers.GPT2Config(
-        n_embd=16, n_layer=2, n_head=2, n_positions=16, bos_token_id=1, eos_token_id=2, use_cache=False, **SMALL
-    )
-    return transformers.GPT2LMHeadModel(config)
-
-
+MEMBERS = 3
 #: The model, and layers that rank1 converts: all linear ones.
 MODELS = {"bert": (bert, 2 * 6 + 2), "distilbert": (distilbert, 2 * 6 + 2), "gpt2": (gpt2, 2 * 4 + 1)}
 
@@ -48,12 +24,6 @@ MODELS = {"bert": (bert, 2 * 6 + 2), "distilbert": (distilbert, 2 * 6 + 2), "gpt
 @pytest.fixture(params=MODELS)
 def name(request) -> str:
     return request.param
-
-
-def inputs() -> dict[str, torch.Tensor]:
-    mask = torch.ones(BATCH, LENGTH, dtype=torch.long)
-    mask[1, 4:] = 0
-    return {"input_ids": torch.randint(3, 50, (BATCH, LENGTH)), "attention_mask": mask}
 
 
 def test_logits_have_their_draws_first_and_equal_the_members(name: str) -> None:
@@ -139,6 +109,28 @@ def test_the_models_own_loss_passes_through() -> None:
     torch.testing.assert_close(outputs.loss, expected)
 
 
+def test_training_on_the_models_own_loss_is_warned_of() -> None:
+    """It has no KL."""
+    labels = torch.tensor([0, 1, 2, 1])
+    with pytest.warns(UserWarning, match="no KL"):
+        sb.rank1(bert(), members=MEMBERS)(**inputs(), labels=labels)
+    model = sb.rank1(bert(), members=MEMBERS)
+    sb.ELBO(model, num_data=4)
+    model(**inputs(), labels=labels)
+    sb.batch_ensemble(bert(), members=MEMBERS)(**inputs(), labels=labels)  # has none to forget
+
+
+def test_what_tools_of_hugging_face_ask_for(capsys: pytest.CaptureFixture) -> None:
+    net = bert()
+    model = sb.rank1(net, members=2, freeze_base=True)
+    assert model.config is model.net.config
+    assert (model.device, model.dtype) == (net.device, net.dtype)
+    model.print_trainable_parameters()
+    trained = sum(p.numel() for name, p in model.named_parameters() if "_factor." in name)
+    assert capsys.readouterr().out.startswith(f"trainable params: {trained:,d} || all params: ")
+    assert not hasattr(sb.rank1(nn.Linear(2, 2)), "config")
+
+
 def test_tokenised_batches_are_mappings_that_stay_of_their_class() -> None:
     batch = transformers.BatchEncoding(inputs())
     doubled = sb.batching.map_leaves(lambda x: x.repeat(2, 1), batch)
@@ -162,42 +154,6 @@ def test_an_adapter_is_saved_without_its_base(tmp_path: Path) -> None:
 
 
 # ---------------------------------------------------------------------- every architecture with every method
-
-
-def t5() -> nn.Module:
-    config = transformers.T5Config(
-        d_model=16, d_kv=8, d_ff=24, num_layers=1, num_heads=2, decoder_start_token_id=0, use_cache=False, **SMALL
-    )
-    return transformers.T5ForConditionalGeneration(config)
-
-
-def whisper() -> nn.Module:
-    config = transformers.WhisperConfig(
-        d_model=16, encoder_layers=1, decoder_layers=1, encoder_attention_heads=2, decoder_attention_heads=2,
-        encoder_ffn_dim=24, decoder_ffn_dim=24, num_mel_bins=6, max_source_positions=20, max_target_positions=12,
-        bos_token_id=1, eos_token_id=2, decoder_start_token_id=1, use_cache=False, **SMALL,
-    )  # fmt: skip
-    return transformers.WhisperForConditionalGeneration(config)
-
-
-def vit() -> nn.Module:
-    config = transformers.ViTConfig(
-        hidden_size=16, num_hidden_layers=1, num_attention_heads=2, intermediate_size=24, image_size=16, patch_size=8,
-        num_labels=3,
-    )  # fmt: skip
-    return transformers.ViTForImageClassification(config)
-
-
-def llama() -> nn.Module:
-    config = transformers.LlamaConfig(
-        hidden_size=16, num_hidden_layers=1, num_attention_heads=2, num_key_value_heads=1, intermediate_size=24,
-        max_position_embeddings=16, use_cache=False, **SMALL,
-    )  # fmt: skip
-    return transformers.LlamaForCausalLM(config)
-
-
-def decoded() -> dict[str, torch.Tensor]:
-    return {"decoder_input_ids": torch.randint(3, 50, (BATCH, 4))}
 
 
 #: The model, its inputs, and the tables that it reads by position. Whisper's 20 positions are five for each row.
@@ -287,6 +243,22 @@ def test_relative_tables_stay_points_and_say_so(method: str) -> None:
     tables = {name: reason for name, reason in left.items() if name.endswith("relative_attention_bias")}
     assert len(tables) == 2
     assert all("pairs of positions" in reason for reason in tables.values())
+
+
+def test_positions_may_be_common_to_all_rows_or_not() -> None:
+    """As with prompts that are padded on the left, and others."""
+    tokens = torch.randint(3, 50, (3, 6))
+    own = torch.tensor([[0, 1, 2, 3, 4, 5], [0, 0, 0, 1, 2, 3], [0, 0, 0, 0, 1, 2]])
+    for order in ((own, None), (None, own)):
+        model = sb.mean_field(gpt2().eval(), init_std=0.05)
+        draw = model.draw(2)
+        for positions in order:
+            given = {} if positions is None else {"position_ids": positions}
+            with torch.no_grad():
+                outputs = model(input_ids=tokens, **given, draw=draw).logits
+                for d in range(2):
+                    alone = model.member(0, sample=d, draw=draw)(input_ids=tokens, **given).logits
+                    torch.testing.assert_close(outputs[d], alone, rtol=1e-4, atol=2e-5)
 
 
 def test_layers_of_the_library_can_be_pickled() -> None:

@@ -10,6 +10,7 @@ SOURCE = Path(__file__).parent.parent / "src" / "slimbayes"
 ORDER = [
     {"cli", "__main__"},
     {"demo"},
+    {"integrations"},
     {"report"},
     {"evaluation"},
     {"training"},

@@ -24,7 +24,8 @@ PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
 def test_core_dependencies():
     names = {requirement.split(">")[0] for requirement in PROJECT["dependencies"]}
     assert names == {"torch", "numpy", "safetensors"}
-    assert set(PROJECT["optional-dependencies"]) == {"train", "sklearn", "report", "cluster", "all", "dev"}
+    extras = {"train", "sklearn", "report", "transformers", "cluster", "all", "dev"}
+    assert set(PROJECT["optional-dependencies"]) == extras
 
 
 def test_importing_the_package_imports_no_extra():

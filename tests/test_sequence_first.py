@@ -143,18 +143,3 @@ def test_a_layer_that_never_sees_the_batch_is_named_also_when_the_members_would_
 
     with pytest.raises(ValueError, match="project.*8 rows.*exclude"):
         sb.batch_ensemble(Positions(), 4)(torch.randn(BATCH, 8, WIDTH))
-
-
-def test_activation_checkpointing_is_refused_instead_of_drawing_anew_in_the_backward_pass():
-    class Checkpointed(nn.Module):
-        def __init__(self) -> None:
-            super().__init__()
-            self.layer = nn.Linear(WIDTH, WIDTH)
-
-        def forward(self, x):
-            return torch.utils.checkpoint.checkpoint(self.layer, x, use_reentrant=False)
-
-    model = sb.rank1(Checkpointed())
-    loss = model(torch.randn(BATCH, WIDTH, requires_grad=True)).sum()
-    with pytest.raises(RuntimeError, match="layer was called outside.*checkpointing"):
-        loss.backward()

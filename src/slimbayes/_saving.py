@@ -83,9 +83,10 @@ def added_state(model: "BayesianModel") -> dict[str, Tensor]:
 
 
 def _added(model: "BayesianModel") -> set[int]:
-    """Return the ids of the tensors that conversion added: parameters, and what random parts have collected."""
+    """Return the ids of the tensors that are no frozen base: what was added, or collected, or is trained."""
     collected = (buffer for part in model.stochastic() for buffer in part.buffers())
-    return {id(tensor) for tensors in (model.added_parameters(), collected) for tensor in tensors}
+    kept = (model.added_parameters(), collected, model.trained_of_base())
+    return {id(tensor) for tensors in kept for tensor in tensors}
 
 
 def _without_duplicates(state: dict[str, Tensor]) -> tuple[dict[str, Tensor], dict[str, str]]:
@@ -115,14 +116,23 @@ def fingerprint(model: "BayesianModel") -> str:
     digest = hashlib.sha256()
     for name, tensor in _base(model):
         digest.update(name.encode())
-        digest.update(tensor.detach().cpu().contiguous().flatten().view(torch.uint8).numpy().tobytes())
+        for part in _in_memory(tensor.detach()):
+            digest.update(part.cpu().contiguous().flatten().view(torch.uint8).numpy().tobytes())
     return digest.hexdigest()
+
+
+def _in_memory(tensor: Any) -> list[Tensor]:
+    """Return a tensor, or of one that is made of others, such as a weight in few bits, those."""
+    if type(tensor) is Tensor or not hasattr(tensor, "__tensor_flatten__"):
+        return [tensor]
+    return [part for name in tensor.__tensor_flatten__()[0] for part in _in_memory(getattr(tensor, name))]
 
 
 def _base(model: "BayesianModel") -> Iterator[tuple[str, Tensor]]:
     added = _added(model)
     for name, parameter in model.net.named_parameters():
-        if id(parameter) not in added:
+        # PEFT keeps the new head that a network came with beside the one that it trains, and never uses it.
+        if id(parameter) not in added and ".original_module." not in name:
             yield name, parameter
     for name, buffer in model.net.named_buffers():
         # The count of batches changes nothing that a frozen norm layer does.

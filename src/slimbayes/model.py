@@ -9,8 +9,10 @@ import numbers
 import warnings
 from collections.abc import Iterator
 from contextlib import AbstractContextManager, contextmanager, nullcontext
+from dataclasses import replace as replace_fields
 from pathlib import Path
 from typing import Any, Self
+from weakref import ref
 
 import torch
 from torch import Generator, Tensor, nn
@@ -21,7 +23,7 @@ from slimbayes._checks import check_choice, check_count, check_keywords, check_n
 from slimbayes._chunks import MAX_MEMORY
 from slimbayes._chunks import predict as predict_in_chunks
 from slimbayes._saving import save
-from slimbayes.conversion import Conversion, copy_of, replace
+from slimbayes.conversion import Conversion, Selector, checked_selector, copy_of, matches, replace
 from slimbayes.ensembles._refreshed_posterior import RefreshedPosterior
 from slimbayes.ensembles._statistics import refresh_statistics
 from slimbayes.ensembles.networks import Networks, Turn
@@ -31,7 +33,7 @@ from slimbayes.layers.transformer import close_fast_paths, undo_patches
 from slimbayes.likelihoods import Likelihood, get_likelihood
 from slimbayes.prediction import Prediction
 from slimbayes.priors import Prior
-from slimbayes.sampling import NOISES, Passes, Sampling, check_sampling
+from slimbayes.sampling import NOISES, Passes, Sampling, Tape, check_sampling
 from slimbayes.summary import Summary
 
 __all__ = ["BayesianModel", "unwrapped"]
@@ -88,16 +90,36 @@ class BayesianModel(nn.Module):
         self.graphs_known = False
         #: Shapes of the inputs that were predicted last, and a row's memory with them.
         self.probed: tuple[Any, int] | None = None
-        first = self.net.networks[0] if isinstance(self.net, Networks) else self.net
-        parameters = inspect.signature(first.forward).parameters
+        parameters = inspect.signature(self._first_network.forward).parameters
         #: Names of the network's arguments, with stars for any others.
         self._arguments = [f"{'**' * (p.kind is p.VAR_KEYWORD)}{name}" for name, p in parameters.items()]
         self._warn_of_shadowed_arguments()
-        if options["freeze_base"]:
-            added = set(map(id, self.added_parameters()))
+        self._freeze(options.get("train"))
+
+    def _freeze(self, train: Selector) -> None:
+        """Freeze what conversion did not add, but for the modules to train, if the base is to be frozen."""
+        frozen = self.options["freeze_base"]
+        if train is not None and not frozen:
+            raise ValueError(
+                f"Expected argument `train` with freeze_base=True, which it makes exceptions from, but got {train!r} "
+                "without. Leave it out: everything is trained."
+            )
+        train = checked_selector("train", train, self.net)
+        own = [name for name, module in self.net.named_modules() if any(True for _ in module.parameters(False))]
+        picked = [name for name in own if matches(train, name, self.net.get_submodule(name))]
+        if "train" in self.options:
+            self.options["train"] = picked or None
+        if frozen:
+            kept = {*map(id, self.added_parameters()), *map(id, self.trained_of_base())}
             for parameter in self.net.parameters():
-                parameter.requires_grad_(id(parameter) in added)
+                parameter.requires_grad_(id(parameter) in kept)
             self.train(self.net.training)
+
+    def trained_of_base(self) -> Iterator[Tensor]:
+        """Yield parameters and buffers of the modules that a frozen base is trained in all the same."""
+        for name in self.options.get("train") or ():
+            module = self.net.get_submodule(name)
+            yield from (*module.parameters(recurse=False), *module.buffers(recurse=False))
 
     # ------------------------------------------------------------------ forward
 
@@ -196,13 +218,30 @@ class BayesianModel(nn.Module):
         first = not self._checked and not torch.compiler.is_compiling()
         seen: dict[str, list[Any]] | None = {} if first else self.passes.looking
         batch_dim = self.sampling.batch_dim
-        with self._pass(Sampling(samples, noise, rows, batch_dim, generator, draw, {}, seen, True)):
+        tape = Tape() if torch.is_grad_enabled() and not torch.compiler.is_compiling() else None
+        with self._pass(Sampling(samples, noise, rows, batch_dim, generator, draw, {}, seen, True, tape)):
             output = self.net(*args, **kwargs)
+            if tape is not None and tape.calls:
+                self._note_outputs(output, tape)
         if first:
             assert seen is not None
             self._checked = self.rows_known = self.graphs_known = True
             self._warn_if_bypassed(set(seen))
+            self._warn_of_own_loss(output)
         return output
+
+    def _note_outputs(self, output: Any, tape: Tape) -> None:
+        """Let a backward pass that reaches these outputs tell the layers which pass it is in."""
+        passes = self.passes
+        # What was drawn belongs to the graph of this time.
+        state = replace_fields(passes.now, drawn={}, seen=None, tape=replace_fields(tape, again=True))
+
+        def reach(_: Tensor) -> None:
+            passes.reached = ref(state)
+
+        for x in batching.tensors(output):
+            if x.grad_fn is not None:
+                x.register_hook(reach)
 
     @contextmanager
     def _pass(self, state: Sampling) -> Iterator[None]:
@@ -255,6 +294,17 @@ class BayesianModel(nn.Module):
                 f"The network's forward has arguments named {', '.join(shadowed)}, which are the model's own as "
                 "keywords. Pass them to the network by position.",
                 stacklevel=4,
+            )
+
+    def _warn_of_own_loss(self, output: Any) -> None:
+        """Warn if the network computes a loss of its own, and nothing says that another one is minimised."""
+        loss = getattr(output, "loss", None)
+        followed = isinstance(loss, Tensor) and loss.requires_grad and self.net.training
+        if followed and self.likelihood is None and self.kl().requires_grad:
+            warnings.warn(
+                "The network computes a loss of its own, which has no KL: minimised, it shrinks the posterior to a "
+                "point. Leave the labels out and use sb.ELBO, or slimbayes.integrations.transformers.Trainer.",
+                stacklevel=6,
             )
 
     def _warn_if_bypassed(self, called: set[str]) -> None:
@@ -346,6 +396,15 @@ class BayesianModel(nn.Module):
         return sum(totals[1:], totals[0]) if totals else torch.zeros((), device=self.device)
 
     @property
+    def _first_network(self) -> Any:
+        """The network; of several, the first."""
+        return self._networks[0]
+
+    @property
+    def _networks(self) -> list[Any]:
+        return list(self.net.networks) if isinstance(self.net, Networks) else [self.net]
+
+    @property
     def sampling(self) -> Sampling:
         """The state of the forward pass under way in this thread, or what there is between passes."""
         return self.passes.now
@@ -389,6 +448,40 @@ class BayesianModel(nn.Module):
     def dtype(self) -> torch.dtype:
         """Type of the parameters."""
         return next(self.parameters()).dtype
+
+    # ------------------------------------------------------------------ what Hugging Face's tools ask for
+
+    @property
+    def config(self) -> Any:
+        """The network's own configuration, of a network that has one, such as Hugging Face's."""
+        return self._first_network.config
+
+    def print_trainable_parameters(self) -> None:
+        """Print how many parameters are trained, in the words of PEFT.
+
+        Example:
+            >>> import slimbayes as sb
+            >>> sb.rank1(nn.Linear(8, 3), members=2, freeze_base=True).print_trainable_parameters()
+            trainable params: 44 || all params: 74 || trainable%: 59.4595
+        """
+        counts = [(p.numel(), p.requires_grad) for p in self.parameters()]
+        every, trained = sum(n for n, _ in counts), sum(n for n, trains in counts if trains)
+        print(f"trainable params: {trained:,d} || all params: {every:,d} || trainable%: {100 * trained / every:.4f}")
+
+    def gradient_checkpointing_enable(self, *args: Any, **kwargs: Any) -> None:
+        """Switch activation checkpointing on, of a network that has the method of this name, as it does."""
+        for network in self._networks:
+            network.gradient_checkpointing_enable(*args, **kwargs)
+            if self.options["freeze_base"]:
+                # The older form of checkpointing gives gradients only where an input has one.
+                network.enable_input_require_grads()
+
+    def gradient_checkpointing_disable(self) -> None:
+        """Switch it off."""
+        for network in self._networks:
+            network.gradient_checkpointing_disable()
+            if self.options["freeze_base"]:
+                network.disable_input_require_grads()
 
     # ------------------------------------------------------------------ prediction
 
@@ -547,8 +640,9 @@ class BayesianModel(nn.Module):
         """Set training mode; the statistics of a frozen base's norm layers stay as they are."""
         super().train(mode)
         if mode and self.options["freeze_base"]:
-            for module in self.net.modules():
-                if isinstance(module, nn.modules.batchnorm._NormBase):
+            trained = self.options.get("train") or ()
+            for name, module in self.net.named_modules():
+                if isinstance(module, nn.modules.batchnorm._NormBase) and name not in trained:
                     module.eval()
         return self
 

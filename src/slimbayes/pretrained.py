@@ -18,7 +18,7 @@ from slimbayes.likelihoods import Function, get_likelihood
 from slimbayes.methods.registry import get_method, method_names
 from slimbayes.model import BayesianModel
 
-__all__ = ["load", "save"]
+__all__ = ["load", "restore", "save"]
 
 
 def load(
@@ -65,7 +65,10 @@ def load(
     _check_members(folder, config["options"].get("members", 1), state)
     _check_architecture(set(config["converted"]), nets[0])
     try:
-        model = get_method(config["method"]).rebuild(net, include=exactly(config["converted"]), **config["options"])
+        options = dict(config["options"])
+        if options.get("train"):
+            options["train"] = exactly(options["train"])
+        model = get_method(config["method"]).rebuild(net, include=exactly(config["converted"]), **options)
         if config["likelihood"] is not None:
             stored = config["likelihood"]
             likelihood = Function(None, stored["function"]) if "function" in stored else get_likelihood(stored)
@@ -77,6 +80,45 @@ def load(
         ) from error
     if device is not None:
         model.to(device)
+    _fill(model, config, state, folder, check_base)
+    return model
+
+
+def restore(folder: str | Path, model: BayesianModel, check_base: bool = True) -> None:
+    """Read what ``save_pretrained`` wrote into a model that was converted in the same way, such as the one it was.
+
+    Args:
+        folder: The folder.
+        model: The model, whose optimiser may hold its parameters: they stay the same objects.
+        check_base: Make sure that a frozen base is the one that the factors were trained on.
+
+    Example:
+        >>> import slimbayes as sb, tempfile
+        >>> model, other = (sb.rank1(nn.Linear(8, 3)) for _ in range(2))
+        >>> with tempfile.TemporaryDirectory() as folder:
+        ...     model.save_pretrained(folder)
+        ...     restore(folder, other)
+        >>> torch.equal(other.net.input_factor.loc, model.net.input_factor.loc)
+        True
+    """
+    folder = as_folder(folder)
+    config = _config(folder / CONFIG)
+    state = _state(folder / WEIGHTS, config)
+    made = {"method": model.method, "converted": sorted(model.summary().converted)}
+    stored = {"method": config["method"], "converted": sorted(config["converted"])}
+    if made != stored:
+        raise ValueError(
+            f"Expected argument `model` to be converted as the one in {str(folder)!r} was, by {stored['method']} and "
+            f"{len(stored['converted'])} layers, but got {made['method']} and {len(made['converted'])}. "
+            "Convert it in the same way, or use sb.load(folder, net)."
+        )
+    _fill(model, config, state, folder, check_base)
+
+
+def _fill(
+    model: BayesianModel, config: dict[str, Any], state: dict[str, Tensor], folder: Path, check_base: bool
+) -> None:
+    """Put a stored state into a model, or raise if it is another one's."""
     if config["base"] is not None and check_base and fingerprint(model) != config["base"]:
         raise ValueError(
             "Expected argument `net` to be the network whose frozen weights the factors were trained on, but its "
@@ -88,7 +130,6 @@ def load(
     _check_fit(state, model, set(model.state_dict()) if config["base"] is None else set(added_state(model)))
     _warn_of_dtypes(state, model, folder / WEIGHTS)
     model.load_state_dict(state, strict=False)
-    return model
 
 
 def _config(path: Path) -> dict[str, Any]:

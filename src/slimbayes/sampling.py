@@ -7,16 +7,19 @@ members to find each member's rows, whatever later code merges into the batch on
 
 import threading
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from hashlib import blake2b
+from traceback import walk_stack
 from typing import Any
+from weakref import ref
 
 import torch
 from torch import Generator, Tensor
+from torch.utils import checkpoint
 
 from slimbayes._checks import check_choice, check_count
 
-__all__ = ["BLOCK", "NOISES", "Blocks", "Draw", "Part", "Passes", "Sampling", "check_sampling"]
+__all__ = ["BLOCK", "NOISES", "Blocks", "Draw", "Part", "Passes", "Sampling", "Tape", "check_sampling"]
 
 NOISES = ("example", "shared", "independent")
 
@@ -26,6 +29,43 @@ BLOCK = 32
 
 #: Makes random numbers ``(members, n, *)`` from the two numbers and a generator.
 Draw = Callable[[tuple[int, int], Generator | None], Tensor]
+
+
+@dataclass
+class Tape:
+    """Where each noise of a pass began, so that activation checkpointing can draw it again.
+
+    Attributes:
+        states: By name, the state of the source of randomness before what was drawn last.
+        calls: By name of a layer, how often it ran.
+        again: Whether the pass is being run again.
+    """
+
+    states: dict[str, Tensor] = field(default_factory=dict)
+    calls: dict[str, int] = field(default_factory=dict)
+    again: bool = False
+
+    def source(self, name: str, generator: Generator | None, now: Tensor, device: torch.device) -> Generator | None:
+        """Return what to draw a noise from once more, from where it was drawn first.
+
+        Args:
+            name: Of the noise.
+            generator: Source of the pass; None for torch's global one.
+            now: The state that it is in.
+            device: Of the source.
+        """
+        if name not in self.states:
+            raise RuntimeError(
+                f"Activation checkpointing runs a part of the network again, and {name} was not drawn in it before. "
+                "Let the part do the same both times, or switch checkpointing off."
+            )
+        # With the global source where it was, as torch.utils.checkpoint puts it, the network's own dropout finds it
+        # where it was, too.
+        if generator is None and torch.equal(now, self.states[name]):
+            return None
+        own = Generator(device)
+        own.set_state(self.states[name])
+        return own
 
 
 @dataclass
@@ -45,6 +85,7 @@ class Sampling:
             step, keeps its draw.
         seen: While the model wants to know: by the name of each layer that ran, the lengths that it saw in each call.
         in_model: The layers belong to a model, and run only inside its forward pass.
+        tape: Of a pass that autograd records, where each noise began; None for any other.
     """
 
     samples: int = 1
@@ -56,6 +97,7 @@ class Sampling:
     drawn: dict[str, Any] | None = None
     seen: dict[str, list[Any]] | None = None
     in_model: bool = False
+    tape: Tape | None = None
 
     def weights(self, sample_per: str, members: int = 1) -> int:
         """Return how many weights this pass draws: one in all for a ``"batch"`` of training, else one for each draw."""
@@ -74,6 +116,8 @@ class Passes(threading.local):
         now: The state of the pass under way.
         axes: Asks the next pass for the batch axis of each of the network's outputs.
         looking: Collects ``Sampling.seen`` of passes that this thread makes to try the network; None in all others.
+        reached: The pass that a backward pass in this thread has reached, as long as its graph is there: for
+            activation checkpointing, which runs parts of it again.
     """
 
     def __init__(self, at_rest: Sampling | None = None) -> None:
@@ -81,10 +125,33 @@ class Passes(threading.local):
         self.now = self.at_rest
         self.axes: list[int | None] | None = None
         self.looking: dict[str, list[Any]] | None = None
+        self.reached: ref[Sampling] | None = None
+
+    def run_again(self, layer: str) -> bool:
+        """Tell whether a layer that is called outside a pass is called by ``torch.utils.checkpoint``, in backward.
+
+        From then on, the pass to which this part belongs is the current one.
+        """
+        before = None if self.reached is None else self.reached()
+        if before is None or before.tape is None or not _in_checkpoint():
+            return False
+        if before.tape.calls.get(layer, 0) > 1:
+            raise RuntimeError(
+                f"Layer {layer} runs several times in one forward pass, and which of them activation checkpointing "
+                "runs again cannot be told. Switch checkpointing off for the parts of the network that have this "
+                "layer, or exclude it."
+            )
+        before.drawn = {}  # what was drawn before belongs to another graph
+        return True
 
     def __reduce__(self) -> Any:
         """Copy what is at rest: a pass belongs to its thread."""
         return Passes, (self.at_rest,)
+
+
+def _in_checkpoint() -> bool:
+    """Tell whether ``torch.utils.checkpoint`` is among the callers."""
+    return any(frame.f_code.co_filename == checkpoint.__file__ for frame, _ in walk_stack(None))
 
 
 @dataclass(frozen=True)

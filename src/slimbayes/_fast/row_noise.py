@@ -74,7 +74,7 @@ def signed_noise(factor: Any, rows: int, sampling: Any) -> SignedNoise | Tensor 
     loc, family, members = factor.loc, factor.family, factor.members
     if factor.clip is not None or loc.dim() != 2 or not family.shares_magnitudes:
         return None
-    found = _magnitudes_and_bits(factor.name, rows, members, loc, family, sampling)
+    found = _magnitudes_and_bits(factor, rows, members, loc, family, sampling)
     if found is None:
         return None
     noise, bits = found
@@ -87,7 +87,7 @@ def signed_noise(factor: Any, rows: int, sampling: Any) -> SignedNoise | Tensor 
 
 
 def _magnitudes_and_bits(
-    name: str, rows: int, members: int, like: Tensor, family: Any, sampling: Any
+    factor: Any, rows: int, members: int, like: Tensor, family: Any, sampling: Any
 ) -> tuple[Tensor, Tensor] | None:
     """Return noise of each draw, ``(members, draws of a member, channels)``, and the bits of each row's signs."""
     channels, generator = like.shape[1], sampling.generator
@@ -95,13 +95,14 @@ def _magnitudes_and_bits(
     if share == 1:
         return None
     if not isinstance(generator, Blocks):
-        noise = family.noise((members, rows // (members * share), channels), like, generator)
-        return noise, random_bits((rows, channels), generator)
+        source = factor.source(factor.name)
+        noise = family.noise((members, rows // (members * share), channels), like, source)
+        return noise, random_bits((rows, channels), source)
 
     def draw(source: Generator) -> tuple[Tensor, Tensor]:
         return family.noise((members, 1, channels), like, source), random_bits((members, BLOCK, channels), source)
 
-    blocks = generator.in_blocks(name, draw)
+    blocks = generator.in_blocks(factor.name, draw)
     noise = torch.stack([torch.cat([noise for noise, _ in own], 1) for own in blocks], 1)
     return noise.flatten(1, 2), generator.rows_of([[bits for _, bits in own] for own in blocks])
 

@@ -84,7 +84,7 @@ class _InsideKernel(_Own):
                 with torch.random.fork_rng(devices, device_type=device.type):
                     # torch.manual_seed would seed the accelerators too, whose states are not put back.
                     source: Any = torch.default_generator if device.type == "cpu" else torch
-                    source.manual_seed(int(self.mask.hold(1, 1, sampling.generator)))
+                    source.manual_seed(int(self.mask.hold(1, 1, self.mask.source(self.mask.name))))
                     return super().forward(*args, **kwargs)
             finally:
                 self.training = mode

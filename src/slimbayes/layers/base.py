@@ -58,7 +58,10 @@ class InPass:
     @property
     def sampling(self) -> Sampling:
         """The state of the forward pass under way; set it for a layer that is used on its own."""
-        return self.passes.now
+        passes = self.passes
+        if passes.now is passes.at_rest and passes.reached is not None:  # torch.utils.checkpoint runs a part again
+            return passes.reached() or passes.now
+        return passes.now
 
     @sampling.setter
     def sampling(self, state: Sampling) -> None:
@@ -76,14 +79,44 @@ class InPass:
         generator = self.sampling.generator
         if isinstance(generator, Blocks):
             return generator.for_rows(name, rows, draw, members)
-        return draw((members, rows // members), generator).flatten(0, 1)
+        source = self.source(name)
+        return draw((members, rows // members), source).flatten(0, 1)
 
     def for_draws(self, name: str, count: int, draw: Callable[[int, Generator | None], Tensor]) -> Tensor:
         """Return ``draw(count, generator)``: values of ``count`` draws, each for all rows of a draw."""
         generator = self.sampling.generator
         if isinstance(generator, Blocks):
             return generator.for_draws(name, count, draw)
-        return draw(count, generator)
+        return draw(count, self.source(name))
+
+    def source(self, name: str) -> Generator | None:
+        """Return what to draw the noise of that name from; None for torch's global source."""
+        sampling = self.sampling
+        tape, generator = sampling.tape, sampling.generator
+        if tape is None or torch.compiler.is_compiling():
+            return generator
+        device = _device_of(self) if generator is None else generator.device
+        state = _state(generator, device)
+        if tape.again:
+            return tape.source(name, generator, state, device)
+        tape.states[name] = state
+        return generator
+
+
+def _device_of(part: Any) -> torch.device:
+    """Return the device of a part's own tensors."""
+    tensors = (*part.parameters(), *part.buffers()) if isinstance(part, nn.Module) else ()
+    return tensors[0].device if tensors else torch.device("cpu")
+
+
+def _state(generator: Generator | None, device: torch.device) -> Tensor:
+    """Return the state of a source of randomness; of the device's global one for None."""
+    if generator is not None:
+        return generator.get_state()
+    if device.type == "cpu":
+        return torch.get_rng_state()
+    state: Tensor = torch.get_device_module(device).get_rng_state(device)
+    return state
 
 
 class Stochastic(InPass):
@@ -195,13 +228,16 @@ class BayesianLayer(InPass):
 
     def enter(self) -> Sampling:
         """Return the sampling state at the start of ``forward``, noting that this layer ran."""
-        sampling = self.sampling
+        sampling = self.passes.now
         if sampling.in_model and sampling.rows is None:
-            raise RuntimeError(
-                f"Layer {self.label} was called outside a forward pass of its model, and cannot know its draws. Call "
-                "the model, or use model.member(k) for a plain network. Activation checkpointing calls layers again "
-                "in the backward pass: switch it off."
-            )
+            if not self.passes.run_again(self.name):
+                raise RuntimeError(
+                    f"Layer {self.label} was called outside a forward pass of its model, and cannot know its draws. "
+                    "Call the model, or use model.member(k) for a plain network."
+                )
+            return self.sampling
+        if sampling.tape is not None:
+            sampling.tape.calls[self.name] = sampling.tape.calls.get(self.name, 0) + 1
         if sampling.seen is not None:
             sampling.seen.setdefault(self.name, [])
         return sampling
@@ -338,12 +374,28 @@ def computing_hook(layer: nn.Module) -> Callable[[Any], Any] | None:
     return remove_spectral_norm if {"weight_orig", "weight_u"} <= own else None
 
 
+def in_few_bits(weight: Any) -> bool:
+    """Tell whether a weight is kept in fewer bits: a tensor of another library's class, such as torchao's.
+
+    Example:
+        >>> in_few_bits(nn.Linear(2, 2).weight)
+        False
+    """
+    kind = type(weight)
+    return isinstance(weight, Tensor) and kind.dequantize is not Tensor.dequantize
+
+
 def settle_weight(layer: BayesianLayer) -> None:
-    """Put a parameter in the place of a weight that is computed, by a parametrization or a hook, before folding."""
+    """Put an ordinary parameter, before folding, in the place of a weight that is computed, or kept in fewer bits."""
     assert isinstance(layer, nn.Module)
+    weight: Any = None
+    if not parametrize.is_parametrized(layer) and in_few_bits(getattr(layer, "weight", None)):
+        weight = layer.weight
+        layer.register_parameter("weight", nn.Parameter(weight.dequantize()))
+        return
     if parametrize.is_parametrized(layer):
         layer.parametrizations.eval()  # type: ignore[union-attr]  # a spectral norm stays what it is
-        weight: Any = layer.weight
+        weight = layer.weight
         del layer.parametrizations
         layer.plain_class = layer.plain_class.__bases__[0]
         layer.__class__ = type(layer).__bases__[0]

@@ -90,7 +90,7 @@ class ElementMask(Stochastic, nn.Module):
         elif sampling.samples == 0:
             return x
         elif sampling.noise == "shared":
-            keep = self._kept_by(self.hold(1, sampling.samples, sampling.generator), shape, axis)
+            keep = self._kept_by(self.hold(1, sampling.samples, self.source(self.name)), shape, axis)
         else:
             keep = self._kept_by_row(shape, axis, anew)
         return x * keep.to(x.dtype) * (1 / (1 - self.rate))

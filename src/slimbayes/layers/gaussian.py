@@ -31,7 +31,7 @@ class GaussianOptions:
         estimator: ``"reparameterization"``, ``"local"`` or ``"flipout"``.
         prior: ``"normal"``: N(0, prior_std^2). ``"he"``: N(0, 2 / fan-in) for weights (Eq. 9), N(0, prior_std^2) for
             biases and embeddings. ``"tied_mean"``: N(posterior mean, prior_std^2), which leaves the means alone.
-        prior_std: Scale of the prior.
+        prior_std: Scale of the prior; ``"initial"`` for ``init_std``.
         init: Initial means: ``"network"`` keeps the network's weights, ``"he"`` draws them from N(0, 2 / fan-in) with
             zero biases, and a number is the standard deviation of N(0, init^2). Embeddings keep theirs under ``"he"``.
         init_std: Initial standard deviation of the weights.
@@ -45,7 +45,7 @@ class GaussianOptions:
     k: int | None = None
     estimator: str = "reparameterization"
     prior: str = "normal"
-    prior_std: float = 0.3
+    prior_std: Any = 0.3
     init: str | float = "network"
     init_std: float = 0.01
     init_jitter: float = 0.1
@@ -59,6 +59,8 @@ class GaussianOptions:
             self.k = int(self.k)  # NumPy's integers cannot be written as JSON
         check_choice("estimator", self.estimator, ESTIMATORS)
         check_choice("prior", self.prior, PRIORS)
+        if self.prior_std == "initial":
+            self.prior_std = self.init_std
         check_number("prior_std", self.prior_std, low=0.0, remedy="The paper uses 0.2 or 0.3.")
         if isinstance(self.init, str):
             check_choice("init", self.init, ("network", "he"))

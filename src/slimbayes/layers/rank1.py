@@ -88,7 +88,7 @@ class RowFactor(Stochastic):
                 f"Layer {layer} got {groups} rows, which is no multiple of its {self.members} members. Repeat "
                 "the batch once for each member, as BayesianModel does: x.repeat(members, ...)."
             )
-        drawn = self._draw(groups, sampling.generator) if sampling.noise == "shared" else self._draw_for_rows(groups)
+        drawn = self._draw(groups, self.source(name)) if sampling.noise == "shared" else self._draw_for_rows(groups)
         if found is not None:
             found[name] = drawn
         return drawn
@@ -118,7 +118,8 @@ class FactorOptions:
         family: Of the posterior: ``"normal"``, ``"cauchy"``, ``"student_t"``, ``"log_normal"``,
             ``"delta"``, or a ``Family`` with parameters, such as ``StudentT(df=5)``.
         prior_mean: Location of the prior; None for the neutral value (1, or 0 if additive).
-        prior_std: Scale of the prior.
+        prior_std: Scale of the prior; ``"initial"`` for that of the members' start: of their posteriors, and of the
+            spread of the locations around the neutral value.
         prior_family: Of the prior; None for that of the posterior. Also ``"horseshoe"``, and for log-normal
             factors ``"half_cauchy"`` and ``"inverse_gamma"``, which start at 0 whatever ``prior_mean`` is. The
             delta family has no KL unless one is given.
@@ -138,7 +139,7 @@ class FactorOptions:
     members: int = 4
     family: str | dict[str, Any] | Family = "normal"
     prior_mean: float | None = None
-    prior_std: float = 0.1
+    prior_std: Any = 0.1
     prior_family: str | dict[str, Any] | Family | None = None
     prior_scale: str = "fixed"
     scale_prior: str | None = None
@@ -166,6 +167,8 @@ class FactorOptions:
         check_number("dropout_rate", self.dropout_rate, 0.0, 1.0, "It sets the initial scale; try 1e-3.")
         if self.clip is not None:
             check_number("clip", self.clip, low=0.0, remedy="The reference uses 10.")
+        if self.prior_std == "initial":
+            self.prior_std = self._scale_at_start
         check_number("prior_std", self.prior_std, 0.0, remedy="The papers use 0.1.")
         if self.prior_mean is not None:
             check_number("prior_mean", self.prior_mean)
@@ -223,6 +226,13 @@ class FactorOptions:
                 f"Expected argument `perturbation` to be 'multiplicative' with the positive family "
                 f"{family.name!r}, but got 'additive'. Its factors cannot be zero on average."
             )
+
+    @property
+    def _scale_at_start(self) -> float:
+        """Root mean square distance of the members' first draws from the neutral value."""
+        variance = self.dropout_rate / (1 - self.dropout_rate)
+        # Signs are the neutral value, 1, or 2 away from it.
+        return math.sqrt(variance + {"normal": self.init_spread**2, "sign": 2.0, "ones": 0.0}[self.init])
 
     @property
     def neutral(self) -> float:
@@ -528,7 +538,9 @@ class Rank1(BayesianLayer, nn.Module):
     def set_up(self, options: FactorOptions, memo: dict[int, nn.Parameter] | None = None) -> None:
         """Add the factors and repeat the bias for each member."""
         inputs, outputs = self.sizes()
-        kwargs: dict[str, Any] = {"device": self.weight.device, "dtype": self.weight.dtype}
+        # A weight that is kept in few bits is no type for factors.
+        dtype = self.weight.dtype if self.weight.is_floating_point() else torch.get_default_dtype()
+        kwargs: dict[str, Any] = {"device": self.weight.device, "dtype": dtype}
         self.additive = options.perturbation == "additive"
         self.members, self.scales_bias = options.members, options.scales_bias
         self.input_factor = self.output_factor = None

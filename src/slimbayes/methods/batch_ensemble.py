@@ -49,6 +49,7 @@ def batch_ensemble(
     noise: str = "example",
     batch_dim: int = 0,
     trained: bool = False,
+    train: Selector = None,
 ) -> BayesianModel:
     r"""Make a BatchEnsemble out of a network: ``sb.rank1`` with the delta family, and so without a KL.
 
@@ -74,6 +75,8 @@ def batch_ensemble(
         include: Layers to convert: name pattern, class, predicate on (name, module), or a list of them.
         exclude: Layers to leave.
         freeze_base: Train the factors alone; everything of the given network stays as it is.
+        train: With ``freeze_base``: modules of the network that are trained, and saved, all the same, such as a new
+            head; chosen as by ``include``.
         member_bias: Each member has its own biases.
         member_norm: Each member has its own norm layers, their running statistics included.
         clip: Clamp factors to [-clip, clip].
@@ -120,6 +123,7 @@ def batch_ensemble(
         include=include,
         exclude=exclude,
         freeze_base=freeze_base,
+        train=train,
         member_bias=member_bias,
         member_norm=member_norm,
         clip=clip,

@@ -21,11 +21,16 @@ def _rebuild(net: nn.Module, untied: list[str] | None = None, **options: Any) ->
     return k_tied(net, untied=None if untied is None else exactly(untied), **options)
 
 
-@register_method(title="k-tied", rebuild=_rebuild, for_trained={"prior": "tied_mean", "prior_std": 0.02})
+@register_method(
+    title="k-tied",
+    rebuild=_rebuild,
+    for_trained={"prior": "tied_mean", "prior_std": 0.02},
+    for_adapters={"prior": "tied_mean", "prior_std": "initial"},
+)
 def k_tied(
     net: nn.Module,
     k: int = DEFAULT,
-    prior_std: float = 0.3,
+    prior_std: float | str = 0.3,
     estimator: str = "reparameterization",
     *,
     untied: Selector = None,
@@ -42,6 +47,7 @@ def k_tied(
     freeze_base: bool = False,
     batch_dim: int = 0,
     trained: bool = False,
+    train: Selector = None,
 ) -> BayesianModel:
     """Give every weight a Gaussian posterior whose standard deviations are tied: sigma = U V^T of rank k (Eq. 8).
 
@@ -52,7 +58,7 @@ def k_tied(
     Args:
         net: Any network; it is copied, its weights are the means.
         k: Number of terms; the paper finds that 2 is enough. At most the rank that some weight can have.
-        prior_std: Scale of the prior N(0, prior_std^2).
+        prior_std: Scale of the prior N(0, prior_std^2); ``"initial"`` as for ``sb.mean_field``.
         estimator: ``"reparameterization"``, ``"local"`` or ``"flipout"``, see ``sb.mean_field``.
         untied: Layers that keep a standard deviation for each weight, such as ``nn.Conv2d`` in the paper's LeNet.
         prior: As for ``sb.mean_field``.
@@ -66,6 +72,7 @@ def k_tied(
         include: As for ``sb.mean_field``.
         exclude: As for ``sb.mean_field``.
         freeze_base: As for ``sb.mean_field``.
+        train: As for ``sb.mean_field``.
         batch_dim: As for ``sb.mean_field``.
         trained: The network is trained already: options that are not given have values that suit it,
             ``prior="tied_mean"``, ``prior_std=0.02``.
@@ -97,7 +104,7 @@ def k_tied(
     )
     if isinstance(net, nn.Module) and not any(map(is_lazy, net.parameters())):
         _check_k(options.k, net)
-    return gaussian_model(net, options, noise, include, exclude, freeze_base, batch_dim, untied)
+    return gaussian_model(net, options, noise, include, exclude, freeze_base, batch_dim, untied, train)
 
 
 def _check_k(k: int | None, net: nn.Module) -> None:

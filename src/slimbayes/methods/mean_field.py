@@ -5,10 +5,11 @@ from dataclasses import asdict, dataclass, field, replace
 from typing import Any
 
 from torch import nn
+from torch.nn.utils import parametrize
 
 from slimbayes.conversion import Selector, checked_selector, convert, matches, register_converter
 from slimbayes.layers import conv, embedding, gaussian_attention, gaussian_recurrent, linear
-from slimbayes.layers.base import BayesianLayer, computing_hook
+from slimbayes.layers.base import BayesianLayer, computing_hook, in_few_bits
 from slimbayes.layers.foreign import FOREIGN, foreign_converter
 from slimbayes.layers.gaussian import GaussianOptions
 from slimbayes.layers.gaussian_layer import Gaussian
@@ -31,10 +32,14 @@ class GaussianSettings:
     memo: dict[int, Any] = field(default_factory=dict)
 
 
-@register_method(title="mean-field", for_trained={"prior": "tied_mean", "prior_std": 0.02})
+@register_method(
+    title="mean-field",
+    for_trained={"prior": "tied_mean", "prior_std": 0.02},
+    for_adapters={"prior": "tied_mean", "prior_std": "initial"},
+)
 def mean_field(
     net: nn.Module,
-    prior_std: float = 0.3,
+    prior_std: float | str = 0.3,
     estimator: str = "reparameterization",
     *,
     prior: str = "normal",
@@ -50,6 +55,7 @@ def mean_field(
     freeze_base: bool = False,
     batch_dim: int = 0,
     trained: bool = False,
+    train: Selector = None,
 ) -> BayesianModel:
     """Give every weight of a network a Gaussian posterior of its own: q(W) = N(mean, sigma^2) (Eq. 5).
 
@@ -57,7 +63,8 @@ def mean_field(
 
     Args:
         net: Any network.
-        prior_std: Scale of the prior N(0, prior_std^2); the paper chooses 0.2 or 0.3.
+        prior_std: Scale of the prior N(0, prior_std^2); the paper chooses 0.2 or 0.3. ``"initial"`` for
+            ``init_std``: with ``prior="tied_mean"`` the KL begins at 0. Both are defaults with ``freeze_base=True``.
         estimator: ``"reparameterization"``: one weight for each draw, shared by the batch (the paper's).
             ``"local"``: noise on the outputs of dense layers, for each row; Flipout elsewhere. ``"flipout"``: one
             weight for each draw, with random signs for each row. The last two have less gradient noise.
@@ -76,6 +83,8 @@ def mean_field(
         include: Layers to convert: name pattern, class, predicate on (name, module), or a list of them.
         exclude: Layers to leave.
         freeze_base: Train the standard deviations alone; everything of the given network stays as it is.
+        train: With ``freeze_base``: modules of the network that are trained, and saved, all the same, such as a new
+            head; chosen as by ``include``.
         batch_dim: Axis of the batch in inputs and outputs of two or more dimensions.
         trained: The network is trained already: options that are not given have values that suit it,
             ``prior="tied_mean"``, ``prior_std=0.02``.
@@ -100,7 +109,7 @@ def mean_field(
         bayesian_bias=bayesian_bias,
         sample_per=sample_per,
     )
-    return gaussian_model(net, options, noise, include, exclude, freeze_base, batch_dim)
+    return gaussian_model(net, options, noise, include, exclude, freeze_base, batch_dim, train=train)
 
 
 def gaussian_model(
@@ -112,6 +121,7 @@ def gaussian_model(
     freeze_base: bool,
     batch_dim: int,
     untied: Selector = None,
+    train: Selector = None,
 ) -> BayesianModel:
     """Convert a network to Gaussian weights, k-tied ones if ``options.k`` is given, but for ``untied`` layers."""
     if not isinstance(net, nn.Module):
@@ -149,7 +159,7 @@ def gaussian_model(
     k = described.pop("k")
     if k is not None:
         described.update(k=k, untied=left_untied)
-    described.update(noise=noise, freeze_base=freeze_base, batch_dim=batch_dim)
+    described.update(noise=noise, freeze_base=freeze_base, train=train, batch_dim=batch_dim)
     return BayesianModel(conversion, "mean_field" if k is None else "k_tied", described)
 
 
@@ -160,6 +170,9 @@ def _unable(module: nn.Module) -> str:
             "its weight is computed by a hook before each pass, and a KL needs it at any time; use "
             "torch.nn.utils.parametrizations instead, or torch.nn.utils.remove_weight_norm or remove_spectral_norm"
         )
+    if not parametrize.is_parametrized(module) and in_few_bits(getattr(module, "weight", None)):
+        kind = type(module.weight).__name__
+        return f"its weight is a {kind}, in fewer bits than a mean needs; sb.rank1 puts factors around it"
     if isinstance(module, nn.Embedding) and module.max_norm is not None:
         return f"max_norm={module.max_norm} rewrites its table in every pass; build it without"
     return ""

@@ -11,7 +11,7 @@ from slimbayes.families import Family
 from slimbayes.layers import attention, conv, linear, recurrent
 from slimbayes.layers.base import BayesianLayer
 from slimbayes.layers.embedding import GaussianEmbedding
-from slimbayes.layers.foreign import FOREIGN, foreign_converter
+from slimbayes.layers.foreign import FEW_BITS, FOREIGN, foreign_converter
 from slimbayes.layers.gaussian import GaussianOptions
 from slimbayes.layers.norm import NORMS, MemberNorm
 from slimbayes.layers.rank1 import FactorOptions, Rank1
@@ -51,13 +51,14 @@ class Rank1Settings:
 @register_method(
     title="rank-1 {family}",
     for_trained={"init": "ones", "prior_std": 0.15, "dropout_rate": 0.01},
+    for_adapters={"prior_std": "initial"},
 )
 def rank1(
     net: nn.Module,
     members: int = 4,
     family: str | dict[str, Any] | Family = "normal",
     prior_mean: float | None = None,
-    prior_std: float = 0.1,
+    prior_std: float | str = 0.1,
     prior_family: str | dict[str, Any] | Family | None = None,
     factors: str = "both",
     rank: int = 1,
@@ -80,6 +81,7 @@ def rank1(
     embedding_prior_std: float = 1.0,
     batch_dim: int = 0,
     trained: bool = False,
+    train: Selector = None,
 ) -> BayesianModel:
     """Make a rank-1 Bayesian neural net out of a network: every weight becomes W ∘ r s^T (Eq. 1).
 
@@ -91,7 +93,8 @@ def rank1(
         members: Mixture components K. The batch is repeated K times, or dealt out, see ``train_on``.
         family: Posterior of the factors, see ``FactorOptions``.
         prior_mean: Location of the factors' prior; None for the neutral value, 1 (0 if additive).
-        prior_std: Scale of the factors' prior.
+        prior_std: Scale of the factors' prior; ``"initial"``, the default with ``freeze_base=True``, for the one that
+            they start with, so that the KL is small at the start, and grows with what the data teach.
         prior_family: Distribution of the prior; None for that of the posterior.
         factors: Put them on each layer's ``"input"``, ``"output"`` or ``"both"``.
         rank: Number of rank-1 terms in each layer's perturbation.
@@ -107,6 +110,8 @@ def rank1(
         include: Layers to convert: name pattern, class, predicate on (name, module), or a list of them.
         exclude: Layers to leave.
         freeze_base: Train the factors alone; everything of the given network stays as it is.
+        train: With ``freeze_base``: modules of the network that are trained, and saved, all the same, such as a new
+            head; chosen as by ``include``.
         member_bias: Each member has its own biases.
         member_norm: Each member has its own norm layers.
         clip: Clamp draws to [-clip, clip].
@@ -161,6 +166,7 @@ def rank1(
             "noise": noise,
             "train_on": train_on,
             "freeze_base": freeze_base,
+            "train": train,
             "member_norm": member_norm,
             "embedding": embedding,
             "embedding_prior_std": embedding_prior_std,
@@ -188,7 +194,7 @@ for plain, bayesian in {
 }.items():
     register_converter(plain, _adopt(bayesian))  # type: ignore[type-abstract]
 
-for library_class in FOREIGN:
+for library_class in (*FOREIGN, *FEW_BITS):
     register_converter(library_class, foreign_converter(library_class, Rank1))
 
 for norm in NORMS:

@@ -52,6 +52,7 @@ class Method:
         plain_members: Its members are plain networks, and so can be trained apart.
         finish: What is left to do when a run has ended.
         for_trained: Its options with ``trained=True``, unless they are given.
+        for_adapters: The same with ``freeze_base=True``, which goes before.
     """
 
     name: str
@@ -64,6 +65,7 @@ class Method:
     plain_members: bool = False
     finish: Callable[..., None] | None = None
     for_trained: Mapping[str, Any] | None = None
+    for_adapters: Mapping[str, Any] | None = None
 
     @property
     def options(self) -> list[str]:
@@ -86,6 +88,7 @@ def register_method(
     plain_members: bool = False,
     finish: Callable[..., None] | None = None,
     for_trained: Mapping[str, Any] | None = None,
+    for_adapters: Mapping[str, Any] | None = None,
 ) -> Callable[[_Make], _Make]:
     """Let training, ``sb.load`` and reports know a method; a decorator of the function that makes its models.
 
@@ -106,6 +109,7 @@ def register_method(
             ``draws``, ``inference``, ``seed`` and ``quiet``.
         for_trained: Options that suit a network which is trained already. The function needs an argument ``trained``;
             where that is true, it is called with these values for the options that the caller has not given.
+        for_adapters: The same for models whose base is frozen, by an argument ``freeze_base``; these go before.
 
     ``docs/adding-a-method.md`` has a whole example::
 
@@ -118,22 +122,27 @@ def register_method(
         if name in BUILT_IN and make.__module__ != f"slimbayes.methods.{name}":
             raise ValueError(f"Expected a new name for a method, but {name!r} is one of slimbayes. Choose another.")
         flags = of_networks, after_training, sampled, plain_members
-        made = make if for_trained is None else _with_values_for_trained(make, for_trained)
-        _REGISTERED[name] = Method(name, made, title or name, rebuild or made, *flags, finish, for_trained)
+        made = make
+        for argument, values in (("trained", for_trained), ("freeze_base", for_adapters)):
+            made = made if values is None else _with_values_where(argument, make, made, values)
+        _REGISTERED[name] = Method(
+            name, made, title or name, rebuild or made, *flags, finish, for_trained, for_adapters
+        )
         return made
 
     return register
 
 
-def _with_values_for_trained(make: _Make, values: Mapping[str, Any]) -> _Make:
+def _with_values_where(argument: str, make: _Make, wrapped: Callable[..., Any], values: Mapping[str, Any]) -> _Make:
+    """Return a function that calls ``wrapped`` with these values of options not given where an argument is true."""
     signature = inspect.signature(make)
 
     @wraps(make)
     def made(*args: Any, **options: Any) -> Any:
         given = signature.bind(*args, **options)
-        if given.arguments.get("trained", False):
+        if given.arguments.get(argument, False):
             options = {name: value for name, value in values.items() if name not in given.arguments} | options
-        return make(*args, **options)
+        return wrapped(*args, **options)
 
     return made  # type: ignore[return-value]
 
