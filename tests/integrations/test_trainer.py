@@ -1,6 +1,7 @@
 """Hugging Face's Trainer with models that have draws: what it minimises, what it says, what it writes."""
 
 import json
+import os
 import subprocess
 import sys
 from pathlib import Path
@@ -131,13 +132,17 @@ def test_members_of_an_ensemble_each_get_the_whole_gradient(tmp_path: Path) -> N
 
 def test_two_processes_do_what_one_does_and_count_the_kl_once(tmp_path: Path) -> None:
     worker = Path(__file__).with_name("trainer_worker.py")
+    helpers = os.pathsep.join(filter(None, (str(worker.parent.parent), os.environ.get("PYTHONPATH"))))
+    environment = {**os.environ, "PYTHONPATH": helpers}
     found = subprocess.run(
         [sys.executable, "-m", "torch.distributed.run", "--nproc-per-node=2", "--master-port=0", "--rdzv-backend=c10d",
          "--rdzv-endpoint=localhost:0", str(worker), str(tmp_path)],
-        capture_output=True, text=True, timeout=300,
+        capture_output=True, text=True, timeout=300, env=environment,
     )  # fmt: skip
     assert found.returncode == 0, found.stderr[-3000:]
-    alone = subprocess.run([sys.executable, str(worker), str(tmp_path)], capture_output=True, text=True, timeout=300)
+    alone = subprocess.run(
+        [sys.executable, str(worker), str(tmp_path)], capture_output=True, text=True, timeout=300, env=environment
+    )
     assert alone.returncode == 0, alone.stderr[-3000:]
     two, one = (torch.load(tmp_path / f"{n}.pt") for n in (2, 1))
     for name, result in one.items():
