@@ -1,5 +1,6 @@
 """Rank-1 Bayesian neural nets (Dusenberry et al. 2020): W point-estimated, a mixture posterior over r and s."""
 
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -7,7 +8,7 @@ from torch import nn
 
 from slimbayes._checks import check_choice, check_number
 from slimbayes.conversion import Selector, convert, register_converter
-from slimbayes.families import Family
+from slimbayes.families import Cauchy, Family, get_family
 from slimbayes.layers import attention, conv, linear, recurrent
 from slimbayes.layers.base import BayesianLayer
 from slimbayes.layers.embedding import GaussianEmbedding
@@ -48,9 +49,14 @@ class Rank1Settings:
         return ""
 
 
+def _initial_rate(given: Mapping[str, Any]) -> float:
+    """Return the dropout rate that a trained network bears: a Cauchy's outliers ask for a hundredth of the scale."""
+    return 1e-6 if isinstance(get_family(given.get("family", "normal")), Cauchy) else 0.01
+
+
 @register_method(
     title="rank-1 {family}",
-    for_trained={"init": "ones", "prior_std": 0.15, "dropout_rate": 0.01},
+    for_trained={"init": "ones", "prior_std": 0.15, "dropout_rate": _initial_rate},
     for_adapters={"prior_std": "initial"},
 )
 def rank1(
@@ -124,7 +130,8 @@ def rank1(
         batch_dim: Axis of the batch in inputs and outputs of two or more dimensions; 1 for networks that
             take sequences first.
         trained: The network is trained already: options that are not given have values that suit it,
-            ``init="ones"``, ``prior_std=0.15``, ``dropout_rate=0.01``.
+            ``init="ones"``, ``prior_std=0.15``, ``dropout_rate=0.01``; 1e-6 of Cauchy factors, whose outliers at
+            0.01 leave nothing of a network.
 
     Returns:
         A ``BayesianModel`` whose output has the draws on the first axis.

@@ -108,7 +108,8 @@ def register_method(
         finish: What is left to do when a run has ended; called with the ELBO and the training batches, and by name with
             ``draws``, ``inference``, ``seed`` and ``quiet``.
         for_trained: Options that suit a network which is trained already. The function needs an argument ``trained``;
-            where that is true, it is called with these values for the options that the caller has not given.
+            where that is true, it is called with these values for the options that the caller has not given. A value
+            may be a function of the options that are given.
         for_adapters: The same for models whose base is frozen, by an argument ``freeze_base``; these go before.
 
     ``docs/adding-a-method.md`` has a whole example::
@@ -141,10 +142,21 @@ def _with_values_where(argument: str, make: _Make, wrapped: Callable[..., Any], 
     def made(*args: Any, **options: Any) -> Any:
         given = signature.bind(*args, **options)
         if given.arguments.get(argument, False):
-            options = {name: value for name, value in values.items() if name not in given.arguments} | options
+            own = _filled(values, given.arguments)
+            options = {name: value for name, value in own.items() if name not in given.arguments} | options
         return wrapped(*args, **options)
 
     return made  # type: ignore[return-value]
+
+
+def _filled(values: Mapping[str, Any], given: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the values of options, those that depend on other options for what is given of these.
+
+    Example:
+        >>> _filled({"rate": 0.1, "spread": lambda given: 2 * given.get("scale", 1.0)}, {"scale": 3.0})
+        {'rate': 0.1, 'spread': 6.0}
+    """
+    return {name: value(given) if callable(value) else value for name, value in values.items()}
 
 
 def method_names() -> list[str]:
