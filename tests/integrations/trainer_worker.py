@@ -39,6 +39,8 @@ def main(folder: Path) -> None:
     if int(os.environ.get("RANK", "0")) == 0:
         torch.save(results, folder / f"{processes}.pt")
     trainer.end()
+    if processes > 1:  # gloo's threads wait for Python's lock while the last reference to the group is dropped under it
+        os._exit(0)
 
 
 if __name__ == "__main__":
