@@ -291,6 +291,7 @@ def _temperature(subject: Subject, settings: Settings) -> float:
             subject.data.preparation(*inputs),
             samples=samples,
             batch_size=settings.batch_size,
+            precision=settings.precision,
             seed=mix(settings.seed, Purpose.EVALUATION, int(rows[0])),
             where="validation",
         )

@@ -62,6 +62,18 @@ def test_clean_scores_are_those_of_scikit_learn(found, prediction):
     assert scores["entropy"] == pytest.approx(stats.entropy(probs, axis=1).mean(), abs=1e-6)
 
 
+def test_bf16_scores_are_those_of_predictions_under_autocast(subject, found, prediction):
+    few = Settings(samples=(3,), corruptions="none", ood="none", resamples=0, precision="bf16")
+    scores = evaluate([replace(subject, folder=None)], few)[0].clean(3)
+    (images,), _ = subject.data.test.fetch(torch.arange(500))
+    with torch.autocast("cpu", torch.bfloat16):
+        p = subject.model.predict(images, samples=3, seed=SEED)
+    probs = p.draws.double().softmax(-1).mean(0).numpy()
+    assert scores["nll"] == pytest.approx(sklearn.metrics.log_loss(prediction[1], probs), abs=1e-6)
+    assert scores["nll"] != found.clean(3)["nll"]
+    assert scores["nll"] == pytest.approx(found.clean(3)["nll"], rel=0.02)
+
+
 def test_fewer_samples_are_the_first_of_each_member(found, prediction):
     p, targets = prediction
     first = p.draws.double().unflatten(0, (3, 3))[:, 0].softmax(-1).mean(0).numpy()

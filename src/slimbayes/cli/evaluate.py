@@ -63,6 +63,7 @@ def evaluate(
     batch_size: Annotated[
         int | None, typer.Option(min=1, help="Examples at once; by default as many as a bounded memory allows.")
     ] = None,
+    precision: Annotated[str, typer.Option(help="Of the networks' passes: fp32, or bf16, under autocast.")] = "fp32",
     trust: Trust = None,
     fresh: Annotated[bool, typer.Option("--fresh", help="Begin anew, whatever is stored.")] = False,
     as_json: Annotated[bool, typer.Option("--json", help="Print the evaluations as JSON.")] = False,
@@ -109,6 +110,7 @@ def evaluate(
             seed=seed,
             batch_size=batch_size,
             which=which.value,
+            precision=precision,
         )
         saved = None if config is None else parse_config(read_yaml(config))
         subjects = [

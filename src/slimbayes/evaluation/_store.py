@@ -14,7 +14,7 @@ from slimbayes.evaluation.subject import Subject
 #: Settings that may differ from the stored ones: only what is missing is added.
 FREE = ("ood",)
 #: Settings that evaluations of before did not have, with what they were then.
-LATER = {"shifted_limit": None, "temperature": None, "each": False, "pairs": False}
+LATER = {"shifted_limit": None, "temperature": None, "each": False, "pairs": False, "precision": "fp32"}
 
 
 class Store:

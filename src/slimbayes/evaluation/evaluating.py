@@ -251,6 +251,7 @@ class Work:
                         some,
                         samples=store.settings["samples"][-1],
                         batch_size=self.settings.batch_size,
+                        precision=self.settings.precision,
                         seed=mix(self.settings.seed, Purpose.EVALUATION, int(rows[part[0]])),
                         where=f"{condition.name}, severity {condition.severity}",
                     )
@@ -290,7 +291,14 @@ class Work:
 
 
 def predict(
-    subject: Subject, inputs: tuple[Tensor, ...], *, samples: int, batch_size: int | None, seed: int, where: str
+    subject: Subject,
+    inputs: tuple[Tensor, ...],
+    *,
+    samples: int,
+    batch_size: int | None,
+    seed: int,
+    where: str,
+    precision: str = "fp32",
 ) -> Prediction:
     """Return a subject's prediction; one draw of each member if all its draws are the same.
 
@@ -301,18 +309,21 @@ def predict(
         batch_size: Examples at once; None for what a bounded memory allows.
         seed: Of the draws.
         where: The condition that the examples come from, for the error.
+        precision: ``"fp32"``, or ``"bf16"`` for passes under autocast.
 
     Raises:
         ValueError: Some outputs are NaN or infinite. The logit of a class that is ruled out may be -inf.
     """
+    device = subject.model.device
     try:
-        prediction = subject.model.predict(
-            *(x.to(subject.model.device) for x in inputs),
-            samples=1 if subject.is_point else samples,
-            batch_size=batch_size,
-            seed=seed,
-            keep_draws=True,
-        )
+        with torch.autocast(device.type, torch.bfloat16, enabled=precision == "bf16"):
+            prediction = subject.model.predict(
+                *(x.to(device) for x in inputs),
+                samples=1 if subject.is_point else samples,
+                batch_size=batch_size,
+                seed=seed,
+                keep_draws=True,
+            )
     except NonFiniteOutput as error:
         raise ValueError(
             f"{subject.folder or subject.name} predicts {error.value:g} for some examples ({where}), so it has no "

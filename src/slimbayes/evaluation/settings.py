@@ -2,7 +2,7 @@
 
 from dataclasses import dataclass
 
-from slimbayes._checks import check_count, check_number
+from slimbayes._checks import check_choice, check_count, check_number
 
 __all__ = ["Settings"]
 
@@ -30,6 +30,8 @@ class Settings:
             and its entropy and mutual information.
         pairs: Score draws alone and in pairs, of one member and of two, which tells what noise adds from what members
             add; and single members on corrupted examples too. For one class an example.
+        precision: Of the networks' passes: ``"fp32"``, or ``"bf16"``, under autocast. Scores are computed in double
+            precision in either case.
     """
 
     samples: tuple[int, ...] | None = None
@@ -46,9 +48,11 @@ class Settings:
     temperature: float | None = None
     each: bool = False
     pairs: bool = False
+    precision: str = "fp32"
 
     def __post_init__(self) -> None:
         for samples in (1,) if self.samples is None else self.samples or (0,):
             check_count("samples", samples, 1, "Give the draws of each member, such as 1,4,25.")
         if self.temperature is not None:
             check_number("temperature", self.temperature, 0.0)
+        check_choice("precision", self.precision, ("fp32", "bf16"))
