@@ -28,7 +28,7 @@ __all__ = ["dense_normal_model", "laplace"]
 TRIED, DRAWS = tuple(10.0 ** (exponent / 2) for exponent in range(-4, 11)), 100
 #: Between which the best prior precision is looked for, and how often the interval is halved.
 LOG_PRECISIONS, BISECTIONS = (-40.0, 40.0), 60
-#: Training examples on which draws are compared with the network, and how much worse than expected they may be, in nats.
+#: Training examples on which draws are compared with the network, and nats that they may be worse than expected.
 LOOKED_AT, SLACK = 2000, 0.05
 
 
@@ -136,7 +136,7 @@ def _draw_log_probs(
     targets: Tensor,
     precision: float,
 ) -> Tensor:
-    """Return the log-likelihood of examples under draws, ``(draws, n)``; those of all precisions meet the same noise."""
+    """Return the log-likelihood under draws, ``(draws, n)``; those of all precisions meet the same noise."""
     features, root = features.double(), copy.deepcopy(layer.posterior.root).double()
     mean = layer.posterior.mean.detach().double()
     noise = torch.randn(DRAWS, len(mean), generator=torch.Generator().manual_seed(0), dtype=torch.double).to(mean)
