@@ -192,7 +192,8 @@ def test_edges_are_recognised_by_name_and_refused_without():
         model(x, edges[0])
     marked = sb.BatchAxis(edges, index=True)
     torch.testing.assert_close(model(x, marked, samples=0)[1], model.member(1)(x, edges))
-    model(x, sb.BatchAxis(edges, dim=None), samples=0)  # the user's word
+    with pytest.warns(UserWarning, match="does not keep its rows in order"):  # the user's word, which is wrong
+        model(x, sb.BatchAxis(edges, dim=None), samples=0)
 
 
 @pytest.mark.parametrize("first", [torch.arange(NODES), torch.randn(NODES, 5, 4)], ids=["numbers", "histories"])
@@ -398,3 +399,24 @@ def test_a_batch_of_graphs_learns():
     p = model.predict(test, samples=5, seed=0)
     assert p.probs.shape == (12, 3)
     assert (p.label == test.y).float().mean() > 0.9
+
+
+def test_edges_without_a_mark_are_noticed_after_a_pass_with_marked_ones():
+    """Before, a first pass on a graph settled the question for rows, too: all messages went to draw 0 in silence."""
+
+    class Messages(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.layer = nn.Linear(4, 3)
+
+        def forward(self, x, sources, ends):
+            h = self.layer(x)
+            return torch.zeros_like(h).index_add(0, ends, h[sources])
+
+    model, x = sb.rank1(Messages(), members=3), torch.randn(7, 4)
+    sources, ends = torch.arange(7), torch.arange(7).roll(1)  # as many edges as nodes
+    marked = [sb.BatchAxis(edges, index=True) for edges in (sources, ends)]
+    shares = model(x, *marked, samples=0).abs().mean((1, 2))
+    torch.testing.assert_close(shares, shares[:1].expand(3), rtol=0.5, atol=0.0)
+    with pytest.warns(UserWarning, match="does not keep its rows in order"):
+        model(x, sources, ends)

@@ -11,7 +11,7 @@ from torch import nn
 import slimbayes as sb
 from slimbayes.ensembles._covariance_root import ROOTS
 from slimbayes.ensembles.laplace import DenseNormalLinear
-from slimbayes.methods.laplace import dense_normal_model
+from slimbayes.methods.laplace import dense_normal_model, expected_loss
 
 CLASSES, WIDTH = 3, 4
 STRUCTURES = list(ROOTS)
@@ -246,6 +246,7 @@ def golden_net(golden, size):
     return net
 
 
+@pytest.mark.filterwarnings("ignore:The posterior is too wide")  # fifty times the weights are far too sure
 @pytest.mark.parametrize("size", [1.0, 0.01, 50.0])
 @pytest.mark.parametrize("structure", STRUCTURES)
 @pytest.mark.parametrize("likelihood", ["categorical", "gaussian"])
@@ -291,6 +292,48 @@ def test_validation_data_choose_the_precision():
         scores[precision] = model.predict(x, samples=3000, seed=0).log_likelihood(y).mean().item()
     assert max(scores, key=scores.get) < 10
     assert some.options["prior_precision"] == pytest.approx(max(scores, key=scores.get), rel=3.2)
+
+
+def fitted_net(x, y, steps=300):
+    net = nn.Sequential(nn.Linear(2, 16), nn.Tanh(), nn.Linear(16, CLASSES)).double()
+    optimiser = torch.optim.Adam(net.parameters(), 0.05)
+    for _ in range(steps):
+        optimiser.zero_grad()
+        nn.functional.cross_entropy(net(x), y).backward()
+        optimiser.step()
+    return net
+
+
+@pytest.mark.parametrize("structure", STRUCTURES)
+def test_a_posterior_that_ruins_a_trained_network_is_warned_of(structure):
+    """Before, a network sure of all its training data was made far worse by the default, without a word."""
+    torch.manual_seed(0)
+    x = torch.randn(60, 2, dtype=torch.double)
+    y = x.argmax(1) + (x.sum(1) > 1).long()
+    net, data = fitted_net(x, y), [(x, y)]
+    before = nn.functional.cross_entropy(net(x), y).item()
+    with pytest.warns(UserWarning, match=r"too wide.*validation_batches.*larger `prior_precision`"):
+        model = sb.laplace(net, data, structure=structure)
+    assert -model.predict(x, samples=100, seed=0).log_likelihood(y).mean() > before + 0.05
+    chosen = sb.laplace(net, data, structure=structure, validation_batches=data)
+    assert -chosen.predict(x, samples=100, seed=0).log_likelihood(y).mean() < before + 0.05
+
+
+@pytest.mark.parametrize("temperature", [1.0, 0.3])
+def test_what_draws_lose_of_a_linear_regression_is_known(temperature):
+    generator = torch.Generator().manual_seed(3)
+    x = torch.randn(60, 3, generator=generator, dtype=torch.double)
+    y = x @ torch.randn(3, 2, generator=generator, dtype=torch.double)
+    y += 0.1 * torch.randn(60, 2, generator=generator, dtype=torch.double)
+    net = nn.Linear(3, 2).double()
+    best = torch.linalg.lstsq(torch.cat([x, torch.ones_like(x[:, :1])], 1), y).solution
+    net.load_state_dict({"weight": best[:3].T, "bias": best[3]})
+    model = sb.laplace(net, [(x, y)], sb.Gaussian(noise=0.1), prior_precision=2.0, temperature=temperature)
+    ones = torch.cat([x, torch.ones_like(x[:, :1])], 1)
+    eigenvalues = torch.linalg.eigvalsh(ones.T @ ones / 0.1**2 / temperature).repeat(2)
+    draws = model(x, samples=4000, generator=torch.Generator().manual_seed(0))
+    lost = model.likelihood.log_prob(net(x)[None], y).sum() - model.likelihood.log_prob(draws, y).sum(1).mean()
+    assert lost.item() == pytest.approx(expected_loss(eigenvalues, 2.0, temperature), rel=0.05)
 
 
 def test_noise_is_the_residuals_unless_it_is_stated():

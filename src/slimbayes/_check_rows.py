@@ -159,8 +159,8 @@ def look_at_rows(model: BayesianModel, args: Any, kwargs: Any, size: int) -> Non
         kwargs: Its keyword arguments.
         size: Their batch size.
     """
-    if batching.addresses_rows((args, kwargs)) or all(isinstance(layer, Networks) for layer in model.layers()):
-        model.rows_known = True  # a graph is one whole, and networks do not deal out rows
+    if all(isinstance(layer, Networks) for layer in model.layers()):
+        model.rows_known = True  # they do not deal out rows
     with _trying(model) as trial:
         if trial is None or model.rows_known:
             return

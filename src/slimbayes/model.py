@@ -84,9 +84,9 @@ class BayesianModel(nn.Module):
         #: Held while the network is tried, on an example or two, so that hooks hear one thread. It is the model's own:
         #: a network may predict with another model, which may at the same time be tried in another thread.
         self.trial = Turn()
-        #: Whether a pass has shown which layers see the batch, and which random tables are read by position.
+        #: Whether a pass on rows has shown which layers see the batch, and which random tables are read by position.
         self.rows_known = False
-        #: Whether a pass has shown that the network keeps the nodes of one draw apart from those of another.
+        #: Whether a pass on a graph has shown that the network keeps the nodes of one draw apart from those of another.
         self.graphs_known = False
         #: Shapes of the inputs that were predicted last, and a row's memory with them.
         self.probed: tuple[Any, int] | None = None
@@ -163,10 +163,10 @@ class BayesianModel(nn.Module):
         graph = _graphs.lengths((args, kwargs)) if batching.addresses_rows((args, kwargs)) else None
         axes, self.passes.axes = self.passes.axes, None  # asked of this pass, not of one within it
         followed = torch.compiler.is_compiling() or torch.jit.is_tracing()
-        if not self.rows_known and not followed:
-            look_at_rows(self, args, kwargs, size)
         if graph and not self.graphs_known and not followed:
             check_graph(self, args, kwargs)
+        if not graph and not self.rows_known and not followed:
+            look_at_rows(self, args, kwargs, size)
         each = samples if samples > 1 else 1  # not max: compilers are to know that one is one, not an unknown
         split = self.training and self.options.get("train_on") == "split"
         rows = self.members * each * (-(-size // self.members) if split else size)
@@ -183,6 +183,10 @@ class BayesianModel(nn.Module):
             if isinstance(error, RuntimeError) and (advice := _graphs.advice_on_matrices(given, size)):
                 raise ValueError(f"{str(error).splitlines()[0]}.{advice}") from error
             raise
+        if not (followed or graph or self.rows_known):  # what could be tried has been
+            self.rows_known = True
+        if graph and not (followed or self.graphs_known):
+            self.graphs_known = True
         if graph:
             return _graphs.split_draws(output, self.members * each, graph, self.independent)
         if axes is not None:
@@ -225,7 +229,7 @@ class BayesianModel(nn.Module):
                 self._note_outputs(output, tape)
         if first:
             assert seen is not None
-            self._checked = self.rows_known = self.graphs_known = True
+            self._checked = True
             self._warn_if_bypassed(set(seen))
             self._warn_of_own_loss(output)
         return output

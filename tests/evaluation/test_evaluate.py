@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 import sklearn.metrics
 import torch
+from PIL import Image
 from scipy import stats
 
 import slimbayes as sb
@@ -228,6 +229,25 @@ def test_results_of_other_settings_or_weights_are_not_mixed_in(run, tmp_path):
     assert list(more.result()["ood"]) == ["photos", "noise"]
     (anew,) = evaluate([stored], replace(QUICK, limit=9), fresh=True)
     assert anew.result()["clean"]["examples"] == 9
+
+
+def test_a_folder_of_images_that_has_changed_is_noticed(run, tmp_path):
+    """Before, the scores of the old images were given for the new ones."""
+    folder = tmp_path / "others"
+    folder.mkdir()
+    for number in range(4):
+        Image.new("L", (8, 8), 60 * number).save(folder / f"{number}.png")
+    stored = load_subject(run.folder)
+    settings = replace(QUICK, corruptions="none", limit=20, ood=(str(folder),))
+    (found,) = evaluate([stored], settings, fresh=True)
+    assert evaluate([stored], settings)[0].content["results"] == found.content["results"]
+    Image.new("L", (8, 8), 255).save(folder / "2.png")
+    with pytest.raises(ValueError, match=r"another evaluation: the images of .*others have changed.*--fresh"):
+        evaluate([stored], settings)
+    (more,) = evaluate([stored], replace(settings, ood=("noise",)))
+    assert list(more.result()["ood"]) == [str(folder), "noise"]
+    with pytest.raises(ValueError, match="have changed"):
+        evaluate([stored], settings)
 
 
 def test_draws_alone_and_in_pairs_are_those_of_plain_loops(subject, prediction):

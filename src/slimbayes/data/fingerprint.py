@@ -14,7 +14,7 @@ from torch import Tensor
 from slimbayes.data._image_files import ImageFiles
 from slimbayes.data.dataset import DataSet, Rows
 
-__all__ = ["differences", "fingerprint"]
+__all__ = ["differences", "digest_of", "fingerprint"]
 
 #: Bytes of image files up to which their contents count; of more, their names and sizes only.
 FILES = 2**30
@@ -45,13 +45,18 @@ def fingerprint(data: DataSet) -> dict[str, Any]:
     for name in PARTS:
         examples = getattr(data, name)
         if examples is not None:
-            digest = hashlib.sha256()
-            _feed(digest, examples)
-            parts[name] = {"rows": len(examples), "sha256": digest.hexdigest()}
+            parts[name] = {"rows": len(examples), "sha256": digest_of(examples)}
     task = {name: value for name, value in asdict(data.task).items() if name != "input_shape"}
     prepared = hashlib.sha256(json.dumps(data.preparation.spec(), sort_keys=True).encode()).hexdigest()
     shape = list(data.task.input_shape)
     return {"name": data.name, "input_shape": shape, "task": task, "prepared": prepared, "parts": parts}
+
+
+def digest_of(value: Any) -> str:
+    """Return a hash of tensors, image files, examples, or a nest of such."""
+    digest = hashlib.sha256()
+    _feed(digest, value)
+    return digest.hexdigest()
 
 
 def _feed(digest: Any, value: Any) -> None:

@@ -12,7 +12,7 @@ from slimbayes.evaluation.record import FILE, Evaluation
 from slimbayes.evaluation.subject import Subject
 
 #: Settings that may differ from the stored ones: only what is missing is added.
-FREE = ("ood",)
+FREE = ("ood", "ood_files")
 #: Settings that evaluations of before did not have, with what they were then.
 LATER = {"shifted_limit": None, "temperature": None, "each": False, "pairs": False, "precision": "fp32"}
 
@@ -51,12 +51,18 @@ class Store:
         if content.get("weights") != self.subject.digest:
             changes.insert(0, "the weights have changed since, as by further training")
         changes += self._changed_data(content)
+        known, files = before.get("ood_files", {}), now.get("ood_files", {})
+        changes += [
+            f"the images of {name} have changed" for name in files if known.get(name, files[name]) != files[name]
+        ]
         if changes:
             raise ValueError(
                 f"{self.path} belongs to another evaluation: {'; '.join(changes)}. "
                 "Make it anew with --fresh, or ask for the same."
             )
         content["settings"]["ood"] = list(dict.fromkeys([*content["settings"]["ood"], *self.settings["ood"]]))
+        if files:
+            content["settings"]["ood_files"] = known | files
         return {**content, "title": self.subject.title, "point": self.subject.is_point}
 
     def _changed_data(self, content: dict[str, Any]) -> list[str]:

@@ -19,7 +19,7 @@ from slimbayes.evaluation._per_example_scores import PerExample, first_samples, 
 from slimbayes.evaluation._scoring import diversity, each, intervals, member_scores, pairs, scores, summarise, tempered
 from slimbayes.evaluation._store import Store
 from slimbayes.evaluation.conditions import Condition, conditions, corruption_source
-from slimbayes.evaluation.ood_sets import default_ood, ood_condition
+from slimbayes.evaluation.ood_sets import default_ood, ood_condition, ood_files
 from slimbayes.evaluation.record import Evaluation
 from slimbayes.evaluation.settings import Settings
 from slimbayes.evaluation.subject import Subject
@@ -73,6 +73,8 @@ def evaluate(
         "severities": list(settings.severities),
         "ood": wanted,
     }
+    if folders := ood_files(wanted, data, data_folder):
+        stored["ood_files"] = folders
     del stored["batch_size"], stored["extra"]
     stores = [Store(one, stored | {"samples": _samples(one, settings)}, fresh) for one in subjects]
     few = settings.shifted_limit or settings.limit

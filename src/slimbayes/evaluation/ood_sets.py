@@ -1,6 +1,7 @@
 """Out-of-distribution inputs: examples that fit a network's input, but not what it was trained on."""
 
 import os
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import Path
@@ -12,6 +13,7 @@ from torch import Tensor
 from slimbayes._checks import check_choice, check_count
 from slimbayes.data._image_files import ImageFiles, find_images
 from slimbayes.data.dataset import Batch, DataSet, ExampleSource, Rows
+from slimbayes.data.fingerprint import digest_of
 from slimbayes.data.folders import data_folder
 from slimbayes.data.registry import load_data
 from slimbayes.data.sources import SOURCES
@@ -22,7 +24,7 @@ from slimbayes.shifts._draws import Draws
 from slimbayes.shifts.shift import Inputs, Layout
 from slimbayes.shifts.tokens import Tokens, is_word
 
-__all__ = ["default_ood", "ood_condition", "ood_names"]
+__all__ = ["default_ood", "ood_condition", "ood_files", "ood_names"]
 
 _IMAGE_SETS = ("mnist", "fashion_mnist", "cifar10", "cifar100", "digits", "imagenet")
 #: The set that papers usually compare each one with.
@@ -152,19 +154,34 @@ def _image_source(name: str, data: DataSet, count: int, folder: Path, seed: int)
         return NoiseImages(count, shape, seed)
     if name == "photos" and name in ood_names(data):
         return Photos(count, shape, seed)
-    images_folder = next((path for path in (Path(name).expanduser(), folder / name) if path.is_dir()), None)
-    if name not in _IMAGE_SETS and images_folder is not None:
-        files = find_images(images_folder)
-        if not files:
-            raise ValueError(f"Found no images in {images_folder}, which was named as an out-of-distribution set.")
-        channels, height, width = shape
-        images = ImageFiles(images_folder, files, torch.zeros(len(files), dtype=torch.int64), (height, width), channels)
+    images = _folder_images(name, data, folder)
+    if images is not None:
         # Files are sorted by name, which may be by class: shuffled, the first few are of any class.
-        return Rows(images, Draws("order of files", seed, torch.zeros(1)).uniform(len(files))[0].argsort())
+        return Rows(images, Draws("order of files", seed, torch.zeros(1)).uniform(len(images))[0].argsort())
     check_choice("name", name, [*ood_names(data), "(a folder of images)"])
     other = load_data(name, folder)
     assert other.test is not None
     return FittedImages(other.test, shape)
+
+
+def _folder_images(name: str, data: DataSet, folder: Path) -> ImageFiles | None:
+    """Return the images of a folder of this name; None if the name is another set's."""
+    images_folder = next((path for path in (Path(name).expanduser(), folder / name) if path.is_dir()), None)
+    if name in ood_names(data) or name in _IMAGE_SETS or images_folder is None:
+        return None
+    files = find_images(images_folder)
+    if not files:
+        raise ValueError(f"Found no images in {images_folder}, which was named as an out-of-distribution set.")
+    channels, height, width = data.task.input_shape
+    return ImageFiles(images_folder, files, torch.zeros(len(files), dtype=torch.int64), (height, width), channels)
+
+
+def ood_files(names: Sequence[str], data: DataSet, folder: str | os.PathLike[str] | None = None) -> dict[str, str]:
+    """Return, by name, a hash of the images of each set that is a folder, which may change; see ``fingerprint``."""
+    if not _is_images(data):
+        return {}
+    found = {name: _folder_images(name, data, data_folder(folder)) for name in names}
+    return {name: digest_of(images) for name, images in found.items() if images is not None}
 
 
 # ---------------------------------------------------------------------- other inputs

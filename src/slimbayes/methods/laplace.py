@@ -2,6 +2,7 @@
 
 import copy
 import math
+import warnings
 from collections.abc import Iterable
 from typing import Any
 
@@ -15,7 +16,7 @@ from slimbayes.ensembles._covariance_root import ROOTS
 from slimbayes.ensembles.laplace import DenseNormalLinear
 from slimbayes.ensembles.last_layer_curvature import CURVATURES, Curvature
 from slimbayes.layers.base import BayesianLayer
-from slimbayes.likelihoods import Likelihood, mixture
+from slimbayes.likelihoods import Categorical, Likelihood, mixture
 from slimbayes.methods import mean_field  # noqa: F401  registers what can be converted
 from slimbayes.methods._last_step import last_step, read, readable
 from slimbayes.methods.registry import register_method
@@ -27,6 +28,8 @@ __all__ = ["dense_normal_model", "laplace"]
 TRIED, DRAWS = tuple(10.0 ** (exponent / 2) for exponent in range(-4, 11)), 100
 #: Between which the best prior precision is looked for, and how often the interval is halved.
 LOG_PRECISIONS, BISECTIONS = (-40.0, 40.0), 60
+#: Training examples on which draws are compared with the network, and nats that they may be worse than expected.
+LOOKED_AT, SLACK = 2000, 0.05
 
 
 @register_method(
@@ -73,8 +76,8 @@ def laplace(
             :math:`\lambda` of the curvature (MacKay 1992). None for ``"validation"`` where there are such data, else
             ``"marglik"``. A network trained with ``weight_decay`` on the mean loss of N examples had N * weight_decay.
         validation_batches: Data that the network was not trained on, in the form of ``train_batches``. Where a network
-            fits its training data almost perfectly, the marginal likelihood asks for far too wide a posterior, and
-            these are what keeps the predictions as good as they were.
+            fits its training data almost perfectly, the marginal likelihood asks for far too wide a posterior, which is
+            warned of, and these are what keeps the predictions as good as they were.
         layer: Name of the layer; None for the last ``nn.Linear`` in the order of definition.
         temperature: T; below 1 the posterior is narrower.
         noise: ``"shared"``: one weight for each draw. ``"example"``: one for each row.
@@ -105,7 +108,7 @@ def laplace(
     name = model.options["layer"]
     reading = readable(likelihood)
     found = last_step(net, name, train_batches, reading)
-    reading, features, _ = read(reading, isinstance(likelihood, Likelihood), *found)
+    reading, features, targets = read(reading, isinstance(likelihood, Likelihood), *found)
     converted = model.net.get_submodule(name)
     assert isinstance(converted, DenseNormalLinear)
     head = tuple(part.detach().double() for part in converted.posterior.own_means())
@@ -113,6 +116,9 @@ def laplace(
     curvature = CURVATURES[structure](features, F.linear(features, *head), reading, temperature, len(head) > 1)
     if prior_precision == "marglik":
         start = best_precision(curvature.eigenvalues(), torch.cat([part.flatten() for part in head]))
+    if prior_precision == "marglik" and isinstance(reading, Categorical):
+        expected = expected_loss(curvature.eigenvalues(), start, temperature) / len(features)
+        _warn_if_too_wide(curvature, converted, reading, features, targets, start, expected)
     if validation_batches is not None:
         seen = last_step(net, name, validation_batches, reading)
         start = _best_on(curvature, converted, reading, *read(reading, True, *seen)[1:])
@@ -122,21 +128,75 @@ def laplace(
     return model
 
 
-def _best_on(
-    curvature: Curvature, layer: DenseNormalLinear, reading: Likelihood, features: Tensor, targets: Tensor
-) -> float:
-    """Return the one of ``TRIED`` whose draws have the best likelihood; all meet the same noise."""
+def _draw_log_probs(
+    curvature: Curvature,
+    layer: DenseNormalLinear,
+    reading: Likelihood,
+    features: Tensor,
+    targets: Tensor,
+    precision: float,
+) -> Tensor:
+    """Return the log-likelihood under draws, ``(draws, n)``; those of all precisions meet the same noise."""
     features, root = features.double(), copy.deepcopy(layer.posterior.root).double()
     mean = layer.posterior.mean.detach().double()
     noise = torch.randn(DRAWS, len(mean), generator=torch.Generator().manual_seed(0), dtype=torch.double).to(mean)
-    scores = []
-    for precision in TRIED:
-        root.load_state_dict(curvature.root(precision))
-        weights, biases = layer.parts(mean + root(noise))
-        outputs = features @ weights.mT
-        outputs = outputs if biases is None else outputs + biases.unsqueeze(1)
-        scores.append(mixture(reading.log_prob(outputs, targets)).mean().item())
+    root.load_state_dict(curvature.root(precision))
+    weights, biases = layer.parts(mean + root(noise))
+    outputs = features @ weights.mT
+    outputs = outputs if biases is None else outputs + biases.unsqueeze(1)
+    return reading.log_prob(outputs, targets)
+
+
+def _best_on(
+    curvature: Curvature, layer: DenseNormalLinear, reading: Likelihood, features: Tensor, targets: Tensor
+) -> float:
+    """Return the one of ``TRIED`` whose draws have the best likelihood."""
+    scores = [
+        mixture(_draw_log_probs(curvature, layer, reading, features, targets, precision)).mean().item()
+        for precision in TRIED
+    ]
     return TRIED[scores.index(max(scores))]
+
+
+def expected_loss(curvatures: Tensor, precision: float, temperature: float = 1.0) -> float:
+    r"""Return by how much the training data's log-likelihood is lower under the draws, on average, than at the mean.
+
+    Of the Gaussian with the likelihood's curvature :math:`\lambda_i / T` it is
+    :math:`\frac T2 \sum_i \lambda_i / (\lambda_i + \delta)`, exactly if the likelihood is one.
+
+    Example:
+        >>> expected_loss(torch.tensor([3.0, 1.0]), precision=1.0)
+        0.625
+    """
+    return temperature / 2 * (curvatures / (curvatures + precision)).sum().item()
+
+
+def _warn_if_too_wide(
+    curvature: Curvature,
+    layer: DenseNormalLinear,
+    reading: Likelihood,
+    features: Tensor,
+    targets: Tensor,
+    precision: float,
+    expected: float,
+) -> None:
+    """Warn if draws lose far more of the training data's likelihood than a Gaussian of this curvature would.
+
+    So it is where a softmax is sure of all its training data, which has no curvature there, and much further out.
+    """
+    some = torch.linspace(0, len(features) - 1, min(len(features), LOOKED_AT), device=features.device).long()
+    features, targets = features[some], targets[some]
+    own = reading.log_prob(F.linear(features, *(part.double() for part in layer.posterior.own_means()))[None], targets)
+    drawn = _draw_log_probs(curvature, layer, reading, features, targets, precision)
+    lost = (own.mean() - drawn.mean()).item()
+    if lost > 2 * expected + SLACK:
+        warnings.warn(
+            f"The posterior is too wide: on the training data its draws are {lost:.3g} nats an example worse than the "
+            f"network, where {expected:.3g} would be right. For a network that fits its training data almost perfectly "
+            f"the marginal likelihood chooses too small a prior precision, here {precision:.3g}. Let data that it has "
+            "not seen choose it, validation_batches=[(x, y)], or give a larger `prior_precision`.",
+            stacklevel=4,
+        )
 
 
 def dense_normal_model(
