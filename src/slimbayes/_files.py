@@ -52,9 +52,11 @@ def is_alive(process: int) -> bool:
     """Tell whether a process of this machine still runs; one that has ended but waits for its parent does not.
 
     Example:
-        >>> is_alive(os.getpid())
-        True
+        >>> is_alive(os.getpid()), is_alive(0)
+        (True, False)
     """
+    if process <= 0:  # which would mean a group of processes
+        return False
     try:
         os.kill(process, 0)
     except (ProcessLookupError, OverflowError):

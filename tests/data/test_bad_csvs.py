@@ -48,6 +48,21 @@ BAD = {
         GOOD + "none,1,a\n",
         ["'n' has 'none' in row 12", "leave the field empty", "`categorical`"],
     ),
+    **{
+        f"numbers such as {first}": (
+            "n,x,y\n" + "".join(f"{write(number)},1,{number}\n" for number in range(100)),
+            ["'n' has numbers such as", "a decimal point alone", "`categorical`"],
+        )
+        for first, write in {
+            "0%": "{}%".format,
+            "$ 0": "$ {}".format,
+            "1'000": "1'{:03d}".format,
+            "1 000": "1 {:03d}".format,
+            "a typesetter's minus": "\u2212{}".format,
+        }.items()
+    },
+    "no such target": (GOOD.replace("y", "z", 1), ["`target`", "'n', 'x', 'z'", "'y'"]),
+    "a page instead of a file": ("<html><body>404</body></html>", ["`target`", "<html>"]),
     "a number of Python": (GOOD + "1_000,1,a\n", ["'n' has '1_000' in row 12"]),
     "a byte of zero": (GOOD.replace("\n7,", "\n7\0,"), ["'n' has '7\\x00' in row 7"]),
     "a word among targets": (

@@ -84,6 +84,23 @@ def index(**changes):
     return damage
 
 
+def stored_task(**changes):
+    def damage(run):
+        path = run.folder / "run.json"
+        content = json.loads(path.read_text())
+        content["task"].update(changes)
+        path.write_text(json.dumps({**content, "checksum": None}))
+
+    return damage
+
+
+def without(name):
+    def damage(run):
+        (run.folder / name).unlink()
+
+    return damage
+
+
 def without_checkpoint(run):
     shutil.rmtree(run.checkpoints.path())
 
@@ -92,9 +109,13 @@ def without_checkpoint(run):
 DAMAGED = {
     "a flipped bit": (flip_a_bit, ["model.safetensors", "SHA-256", "Copy or save it again"]),
     "other weights under the checksum": (rewritten(lambda x: x + 1, True), ["model.safetensors", "SHA-256"]),
-    "whole numbers": (rewritten(lambda x: x.int()), ["torch.int32", "Save the model again"]),
-    "complex numbers": (rewritten(lambda x: x.to(torch.complex64)), ["torch.complex64", "Save the model again"]),
-    "weights that are NaN": (rewritten(lambda x: x * float("nan")), ["weights are to blame", "is not finite", "again"]),
+    "whole numbers": (rewritten(lambda x: x.int()), ["run/checkpoints/epoch-", "torch.int32", "Save the model again"]),
+    "complex numbers": (rewritten(lambda x: x.to(torch.complex64)), ["epoch-", "torch.complex64", "Save the model"]),
+    "weights that are NaN": (
+        rewritten(lambda x: x * float("nan")),
+        ["model of", "run cannot", "weights are to blame", "is not finite", "again"],
+    ),
+    "weights of another shape": (rewritten(lambda x: torch.cat([x, x], -1)), ["epoch-", "shape", "as it was"]),
     "weights cut off": (cut, ["model.safetensors", "damaged", "Copy or save it again"]),
     "an unknown option": (config_of_model(options={"colour": 1}), ["config.json", "colour", "again"]),
     "converted null": (config_of_model(converted=None), ["config.json", "'converted'", "again"]),
@@ -103,11 +124,20 @@ DAMAGED = {
     "a list for a configuration": (text("config.json", "[1, 2]"), ["config.json", "holds [1, 2]", "again"]),
     "a billion members": (config_of_model(options={"members": 10**9}), ["config.json", "1000000000 members", "again"]),
     "members as words": (config_of_model(options={"members": "four"}), ["config.json", "'four'", "again"]),
-    "an unknown likelihood": (config_of_model(likelihood={"name": "guess"}), ["likelihood", "'guess'", "categorical"]),
+    "an unknown likelihood": (config_of_model(likelihood={"name": "guess"}), ["epoch-", "'guess'", "categorical"]),
+    "an unknown family": (config_of_model(options={"family": "os:system"}), ["epoch-", "`family`", "'os:system'"]),
+    "no layer that is converted": (config_of_model(converted=[]), ["epoch-", "a layer to convert"]),
     "a broken config.json": (text("config.json", '{"a": '), ["config.json", "not JSON", "again"]),
     "an empty run.json": (text("run.json", "{}"), ["run.json", "'task'", "again"]),
     "a broken run.json": (text("run.json", "{"), ["run.json", "not JSON", "again"]),
     "a damaged task": (text("run.json", '{"task": {}, "preparation": {}}'), ["run.json", "`task`", "again"]),
+    "no run.json": (without("run.json"), ["There is no file", "run.json", "Copy the run again"]),
+    "fewer classes than outputs": (stored_task(classes=["a"]), ["run.json", "10 outputs, but 1 classes", "again"]),
+    "no outputs": (stored_task(outputs=0), ["run.json", "`outputs`", "again"]),
+    "a shape of letters": (stored_task(input_shape="abc"), ["run.json", "`input_shape`", "'a'", "again"]),
+    "a task of its own": (stored_task(likelihood="os:system"), ["run.json", "`likelihood`", "'os:system'", "again"]),
+    "a scale that is NaN": (stored_task(target_std=float("nan")), ["run.json", "`target_std`", "nan", "again"]),
+    "an index whose score is a word": (index(nll="low"), ["index.json", "`nll` is 'low'", "again"]),
     "an index with another key": (index(colour=1), ["index.json", "colour", "again"]),
     "an index without a key": (text("checkpoints/index.json", '{"last": "a"}'), ["index.json", "'best'", "again"]),
     "a broken index": (text("checkpoints/index.json", "last: a"), ["index.json", "not JSON", "again"]),

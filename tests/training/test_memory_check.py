@@ -38,6 +38,16 @@ def test_activations_are_those_that_the_backward_pass_needs(members, accumulate)
     assert hidden <= found <= 1.2 * (members * inputs + hidden)
 
 
+def test_what_is_needed_for_a_while_counts(tmp_path, monkeypatch):
+    """Before, a run that kept 16.9 GiB began where 17.3 GiB were free, and was killed."""
+    monkeypatch.setattr(memory, "expected_memory", lambda *_: memory.Memory(2**30, 15 * 2**30))
+    monkeypatch.setattr(memory, "free_memory", lambda device: int(17.6 * 2**30))
+    with pytest.raises(
+        ValueError, match=r"need 18\.4 GiB of memory .*1\.0 GiB.*15\.0 GiB, temporary 2\.4 GiB.*17\.6 GiB"
+    ):
+        fit(small(epochs=1), tmp_path, quiet=True)
+
+
 def test_nothing_is_changed_by_looking():
     model = sb.rank1(nn.Sequential(nn.Linear(1000, 8), nn.BatchNorm1d(8), nn.Linear(8, 10)), members=2).train()
     before = {name: value.clone() for name, value in model.state_dict().items()}

@@ -2,6 +2,7 @@
 
 import json
 import os
+import sys
 from pathlib import Path
 
 import numpy as np
@@ -75,6 +76,46 @@ def test_what_the_user_names_or_builds_is_used(tmp_path):
         assert opened.model().members == 4
     with pytest.raises(ValueError, match="--trust test_trust:own"):
         Run.open(tmp_path).model()
+
+
+def test_a_configuration_of_somebody_elses_folder_is_not_the_users_own(evil):
+    """Though the file is given, as to continue a run, or to evaluate a saved model."""
+    stored, saved = evil / "config.yaml", str(evil / "checkpoints" / "epoch-00001")
+    grid = Path("run/grid.yaml")
+    grid.write_text(yaml.safe_dump({"base": yaml.safe_load(stored.read_text()), "methods": ["rank1"]}))
+    for words in (
+        ["train", str(stored), "epochs=2", "--out", "run", "--resume"],
+        ["train", str(grid), "--out", "cells"],
+        ["evaluate", saved, "--config", str(stored)],
+    ):
+        result = CliRunner().invoke(app, words)
+        assert result.exit_code == 2, result.output
+        assert "--trust os:system" in " ".join(result.stderr.split())
+    assert not CALLED.exists()
+
+
+@pytest.fixture
+def installed(tmp_path, monkeypatch):
+    """Let modules be found as the installed command finds them: not in the working directory."""
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(sys, "path", [entry for entry in sys.path if entry not in ("", str(tmp_path))])
+    return list(sys.path)
+
+
+@pytest.mark.usefixtures("evil")
+def test_modules_in_the_working_directory_are_not_imported(tmp_path, installed):
+    """Packages that are not installed, and that torch and others look for, could lie there beside the run."""
+    fit(small(net={"name": "mlp", "hidden": [4]}, epochs=1), ".", quiet=True)
+    for words in ("predict", ".", "x.npy"), ("evaluate", ".", "--corruptions", "none"), ("predict", "run", "x.npy"):
+        CliRunner().invoke(app, [*words])
+        assert sys.path == installed
+
+
+def test_a_network_of_ones_own_is_found_in_the_working_directory(installed):
+    Path("own_network.py").write_text("from test_trust import own\n")
+    config = small(net={"name": "own_network:own", "width": 4}, epochs=1)
+    assert fit(config, "run", quiet=True).result["epochs"] == 1
+    assert sys.path == [*installed, os.getcwd()]
 
 
 @pytest.mark.parametrize("name", ["../../evil", "/etc", "..", ".", "", "epoch-00001/../x", None, 3])

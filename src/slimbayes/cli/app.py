@@ -1,7 +1,5 @@
 """The commands; torch is imported only where a command needs it."""
 
-import os
-import sys
 from typing import Annotated
 
 import typer
@@ -44,9 +42,6 @@ def _commands(
     Exit codes: 0 done; 1 some runs of a grid failed; 2 something that you
     can put right; 3 the loss was not finite.
     """
-    # As `python -m slimbayes` does, find a network of one's own (net: module:function) in the working directory.
-    if not {"", os.getcwd()} & set(sys.path):
-        sys.path.append(os.getcwd())
 
 
 app.command()(demo)

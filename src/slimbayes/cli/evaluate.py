@@ -98,6 +98,7 @@ def evaluate(
         from slimbayes.evaluation.evaluating import evaluate as run_evaluation
         from slimbayes.evaluation.loading import find_runs, load_subject
         from slimbayes.evaluation.settings import Settings
+        from slimbayes.training.networks import check_given
         from slimbayes.training.parsing import parse_config, read_yaml
 
         settings = Settings(
@@ -113,6 +114,8 @@ def evaluate(
             precision=precision,
         )
         saved = None if config is None else parse_config(read_yaml(config))
+        if config is not None and saved is not None:
+            check_given(saved.net, trust or (), config)
         subjects = [
             load_subject(folder, config=saved, which=which.value, title=title, data_folder=data_dir, trust=trust or ())
             for folder in find_runs(runs)

@@ -4,13 +4,13 @@ import json
 import os
 import sys
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from slimbayes._text_table import of_draws
 from slimbayes.cli.errors import errors_of
-from slimbayes.cli.output import progress_bar
+from slimbayes.cli.output import Trust, progress_bar
 
 if TYPE_CHECKING:
     from slimbayes.training.config import TrainConfig
@@ -43,6 +43,7 @@ def train(
     ignore_memory: Annotated[
         bool, typer.Option("--ignore-memory", help="Begin though more memory is expected to be needed than is free.")
     ] = False,
+    trust: Trust = None,
     as_json: Annotated[bool, typer.Option("--json", help="Print the result as JSON.")] = False,
     quiet: Annotated[bool, typer.Option("--quiet", "-q", help="Show no progress.")] = False,
 ) -> None:
@@ -68,7 +69,8 @@ def train(
     Example: slimbayes train config.yaml method=k_tied epochs=5 --out runs/a
     """
     with errors_of("train"):
-        from slimbayes.training.parsing import read_yaml, with_overrides
+        from slimbayes.training.networks import check_given
+        from slimbayes.training.parsing import parse_config, read_yaml, with_overrides
 
         if ignore_memory:
             os.environ["SLIMBAYES_IGNORE_MEMORY"] = "1"  # for the processes of a grid as well
@@ -78,20 +80,22 @@ def train(
         from slimbayes.training.grid import is_grid
 
         if is_grid(content):
-            _grid(config, overrides or [], out, on, workers, print_config, as_json, quiet)
+            _grid(config, overrides or [], out, on, workers, print_config, trust or [], as_json, quiet)
             return
         if on != "local" or workers is not None:
             raise ValueError(f"--on and --workers are for grids, but {config} is one run: it has no key `base`.")
         content = with_overrides(content, overrides or ())
-        _single(content, out, resume, print_config, as_json, quiet)
+        parsed: TrainConfig = parse_config(content)
+        if not print_config:
+            check_given(parsed.net, trust or (), config)
+        _single(parsed, out, resume, print_config, as_json, quiet)
 
 
 def _single(
-    content: dict[str, Any], out: Path | None, resume: bool, print_config: bool, as_json: bool, quiet: bool
+    parsed: "TrainConfig", out: Path | None, resume: bool, print_config: bool, as_json: bool, quiet: bool
 ) -> None:
-    from slimbayes.training.parsing import as_yaml, parse_config
+    from slimbayes.training.parsing import as_yaml
 
-    parsed: TrainConfig = parse_config(content)
     if print_config:
         print(json.dumps(parsed.as_json(), indent=2) if as_json else as_yaml(parsed.as_json()), end="")
         return
@@ -134,18 +138,23 @@ def _grid(
     on: str,
     workers: int | None,
     print_config: bool,
+    trust: list[str],
     as_json: bool,
     quiet: bool,
 ) -> None:
     from slimbayes.training._cells import cells_of
     from slimbayes.training._grid_file import read_grid
     from slimbayes.training.grid import run_grid
+    from slimbayes.training.networks import check_given
     from slimbayes.training.parsing import as_yaml
 
+    wanted = cells_of(read_grid(config, overrides))
     if print_config:
-        cells = {cell.name: cell.config.as_json() for cell in cells_of(read_grid(config, overrides))}
+        cells = {cell.name: cell.config.as_json() for cell in wanted}
         print(json.dumps(cells, indent=2) if as_json else as_yaml(cells), end="")
         return
+    for cell in wanted:
+        check_given(cell.config.net, trust, config)
     folder = Path("runs") / config.stem if out is None else out
     progress = None if quiet else progress_bar("grid", "run")
     table = run_grid(config, folder, overrides=overrides, on=on, workers=workers, progress=progress, quiet=quiet)

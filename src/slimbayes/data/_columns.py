@@ -231,10 +231,14 @@ def texts_of(column: Any, name: str) -> NDArray[Any]:
     return np.array(texts.fill_null("").to_pylist(), dtype=object)  # not NumPy's strings, all as long as the longest
 
 
+#: Numbers that no program reads as such: 12%, $5, 1'000, 1 000, or with the minus sign of typesetters.
+_DRESSED = re.compile(r"[-+\u2212]?\s?[$€£¥]?\s?[-+\u2212]?\d+(['\u2019\s]\d{3})*(\.\d+)?\s?[%$€£¥]?")
+
+
 def check_names(texts: NDArray[Any], name: str, rows: NDArray[np.int64] | None = None) -> None:
     """Raise if a column that is read as names is one of numbers, or dates, but for a few values, such as 12%.
 
-    A few whole numbers are as good as names.
+    A few whole numbers are as good as names. So are a few numbers with percent signs or the like.
 
     Args:
         texts: The column.
@@ -242,6 +246,12 @@ def check_names(texts: NDArray[Any], name: str, rows: NDArray[np.int64] | None =
         rows: Where its values stand in the file, if some were left out.
     """
     found, where = np.unique(texts[texts != ""], return_index=True)
+    dressed = [text for text in found if _DRESSED.fullmatch(text) and not re.fullmatch(_WRITTEN["number"], text)]
+    if len(dressed) > max(MOST_NUMBERED_NAMES, len(found) // 2):
+        raise ValueError(
+            f"Column {name!r} has numbers such as {str(dressed[0])!r}, which cannot be read. Write them with digits, "
+            f"- and a decimal point alone, or list {name!r} in `categorical` if they are names."
+        )
     for kind, written in _WRITTEN.items():
         right = np.array([bool(re.fullmatch(written, text, re.ASCII)) for text in found], dtype=bool)
         if kind == "date":  # which may look like one and be none, such as 2020-13-01

@@ -175,7 +175,8 @@ def load_table(
     """
     check_count("max_categories", max_categories)
     table = read_table_file(find_file(folder, path))
-    check_choice("target", target, table.columns)
+    with _naming(table.path):
+        check_choice("target", target, table.columns)
     as_text, left_out = _names("categorical", categorical, table), _names("ignore", ignore, table)
     no_inputs = {target} | left_out | _names("split_column", split_column or (), table)
     if len(no_inputs) < 1 + len(left_out) + (split_column is not None):

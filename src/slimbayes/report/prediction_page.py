@@ -84,7 +84,7 @@ def write_prediction_page(
     try:
         prediction = model.predict(*inputs, samples=samples, noise="shared", seed=seed, keep_draws=True)
     except NonFiniteOutput as error:
-        raise not_finite(path, [name], error) from error
+        raise not_finite(run, path, [name], error) from error
     except (RuntimeError, TypeError, ValueError, IndexError) as error:  # for a wrong shape, type or token
         raise ValueError(f"{path}: {misfit(inputs, task)} {str(error).splitlines()[0]}") from error
     check_finite(path, [name], "predictions", prediction.outputs.movedim(1, 0))

@@ -72,6 +72,9 @@ class Checkpoints:
                 )
         if isinstance(content["epoch"], bool) or not isinstance(content["epoch"], int) or content["epoch"] < 0:
             raise ValueError(f"{path} is damaged: `epoch` is {content['epoch']!r}. {remedy}")
+        nll = content.get("nll")
+        if nll is not None and (isinstance(nll, bool) or not isinstance(nll, (int, float))):
+            raise ValueError(f"{path} is damaged: `nll` is {nll!r}. {remedy}")
         return Index(**content)
 
     def path(self, which: str = "best") -> Path:

@@ -2,9 +2,12 @@
 
 import inspect
 import math
+import os
+import sys
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from importlib import import_module
 from pathlib import Path
+from types import ModuleType
 from typing import Any
 
 import torch
@@ -17,7 +20,7 @@ from slimbayes.data.dataset import Task
 from slimbayes.data.folders import data_folder
 from slimbayes.training.config import PRETRAINED, Net
 
-__all__ = ["NETWORKS", "build_network", "check_network", "check_trusted"]
+__all__ = ["NETWORKS", "build_network", "check_given", "check_network", "check_trusted"]
 
 
 def _image(task: Task) -> dict[str, Any]:
@@ -99,13 +102,22 @@ def check_trusted(config: Net, trust: Iterable[str], where: Path) -> None:
     if ":" not in config.name or config.name in trust:
         return
     module, _, function = config.name.partition(":")
-    if module in trust and getattr(getattr(import_module(module), function, None), "__module__", None) == module:
+    if module in trust and getattr(getattr(_own_module(module), function, None), "__module__", None) == module:
         return
     raise ValueError(
         f"{where} asks for a network that is not one of slimbayes: {config.name}. Opening the run would run that code, "
         f"which whoever wrote the file has chosen. If you know it, name it: --trust {config.name}, in Python "
         f"Run.open(folder, trust={config.name!r}); or build the network yourself: Run.open(folder, net=net)."
     )
+
+
+def check_given(config: Net, trust: Iterable[str], path: Path) -> None:
+    """Raise if a configuration file of a run's or saved model's folder would run code that the user has not named.
+
+    A file elsewhere is the user's own, who trusts it by giving it.
+    """
+    if any((path.parent / name).is_file() for name in ("run.json", "config.json")):
+        check_trusted(config, trust, path)
 
 
 def build_network(config: Net, task: Task) -> nn.Module:
@@ -180,10 +192,24 @@ def _narrowed(config: Net, task: Task) -> dict[str, Any]:
     return narrow(nets.matched(lambda width: build(task, **narrow(width)), widest, share))
 
 
+def _own_module(name: str) -> ModuleType:
+    """Import a module that the user has named; like ``python -m``, find it in the working directory as well.
+
+    Nothing else may look there: somebody else's run may be the working directory, beside modules of common names.
+    """
+    try:
+        return import_module(name)
+    except ModuleNotFoundError:
+        if {"", os.getcwd()} & set(sys.path):
+            raise
+    sys.path.append(os.getcwd())
+    return import_module(name)
+
+
 def _own(name: str, options: dict[str, Any], task: Task) -> nn.Module:
     module, _, function = name.partition(":")
     try:
-        build = getattr(import_module(module), function)
+        build = getattr(_own_module(module), function)
     except (ImportError, AttributeError) as error:
         raise ValueError(f"Expected `net.name` {name!r} to be package.module:function, but {error}.") from error
     try:

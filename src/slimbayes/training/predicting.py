@@ -119,7 +119,7 @@ def predict_blocks(
                 keep_draws=True,
             )
         except NonFiniteOutput as error:
-            raise not_finite(path, names, error) from error
+            raise not_finite(run, path, names, error) from error
         except (RuntimeError, TypeError, ValueError, IndexError) as error:  # for a wrong shape, type or token
             raise ValueError(f"{path}: {misfit(inputs, task)} {str(error).splitlines()[0]}") from error
         check_finite(path, names, "predictions", prediction.outputs.movedim(1, 0))
@@ -171,10 +171,10 @@ def check_finite(path: Path, names: list[str], what: str, *tensors: Tensor) -> N
             )
 
 
-def not_finite(path: Path, names: list[str], error: NonFiniteOutput) -> ValueError:
+def not_finite(run: Run, path: Path, names: list[str], error: NonFiniteOutput) -> ValueError:
     """Return the error for outputs that are not finite: because of the weights, or of these inputs."""
     if error.weight is not None:
-        return ValueError(f"The model cannot predict for {path}: {error}")
+        return ValueError(f"The model of {run.folder} cannot predict for {path}: {error}")
     return ValueError(
         f"{path}: the predictions of {names[error.example]!r} are not finite, though its inputs are. Correct extreme "
         "values, as was done for training."

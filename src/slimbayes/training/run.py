@@ -24,8 +24,9 @@ from typing import Any
 
 import torch
 
+from slimbayes._checks import check_choice, check_count, check_number
 from slimbayes._files import read_json, replacing, with_checksum, write_json
-from slimbayes.data.dataset import DataSet, Task
+from slimbayes.data.dataset import TASKS, DataSet, Task
 from slimbayes.data.fingerprint import differences, fingerprint
 from slimbayes.data.folders import MissingData
 from slimbayes.data.preparation import Preparation, get_preparation
@@ -102,7 +103,10 @@ class Run:
     @cached_property
     def about(self) -> dict[str, Any]:
         """What ``run.json`` holds."""
-        return read_json(self.folder / "run.json", TRAIN_AGAIN, ("task", "preparation"))
+        path = self.folder / "run.json"
+        if not path.is_file():
+            raise FileNotFoundError(f"There is no file {path}, which every run has. {TRAIN_AGAIN}")
+        return read_json(path, TRAIN_AGAIN, ("task", "preparation"))
 
     @property
     def data(self) -> dict[str, Any] | None:
@@ -115,9 +119,10 @@ class Run:
         stored = self.about["task"]
         try:
             classes = None if stored["classes"] is None else tuple(stored["classes"])
-            return Task(**{**stored, "input_shape": tuple(stored["input_shape"]), "classes": classes})
-        except (TypeError, KeyError) as error:
-            raise ValueError(f"{self.folder / 'run.json'} has a damaged `task`: {error}. {TRAIN_AGAIN}") from error
+            task = Task(**{**stored, "input_shape": tuple(stored["input_shape"]), "classes": classes})
+            return _checked(task)
+        except (TypeError, KeyError, ValueError) as error:
+            raise ValueError(f"{self.folder / 'run.json'} has a damaged `task`: {error} {TRAIN_AGAIN}") from error
 
     @property
     def preparation(self) -> Preparation:
@@ -147,9 +152,12 @@ class Run:
 
     def model(self, which: str = "best") -> BayesianModel:
         """Return the ``"best"`` or the ``"last"`` model, in evaluation mode."""
-        checkpoint = self.checkpoints.path(which)
-        with torch.random.fork_rng():  # conversion draws what is then overwritten
-            return load(checkpoint, self.network()).eval()
+        checkpoint, net = self.checkpoints.path(which), self.network()
+        try:
+            with torch.random.fork_rng():  # conversion draws what is then overwritten
+                return load(checkpoint, net).eval()
+        except ValueError as error:  # about what `sb.load` is given, which here are files
+            raise _of_files(checkpoint, error) from error
 
     def network(self) -> torch.nn.Module:
         """Return the plain network as it was before training; the global generators are left alone.
@@ -165,7 +173,10 @@ class Run:
             # A checkpoint has all weights, unless the base was frozen.
             frozen = self.config.method.options.get("freeze_base", False)
             net = self.config.net if frozen else self.config.net.model_copy(update={"weights": None})
-            return build_network(net, network_task(self.config, self.task))
+            try:
+                return build_network(net, network_task(self.config, self.task))
+            except ValueError as error:
+                raise _of_files(self.folder, error) from error
 
     # ------------------------------------------------------------------ writing
 
@@ -269,6 +280,24 @@ class Run:
         kept = [line for line in self.metrics if line["epoch"] <= epoch]
         with replacing(self.folder / "metrics.jsonl") as (temporary,):
             temporary.write_text("".join(json.dumps(line) + "\n" for line in kept))
+
+
+def _checked(task: Task) -> Task:
+    """Return a task that was stored, or raise an error that names what it cannot have."""
+    check_choice("likelihood", task.likelihood, TASKS)
+    check_count("outputs", task.outputs)
+    for size in task.input_shape:
+        check_count("input_shape", size)
+    check_number("target_mean", task.target_mean)
+    check_number("target_std", task.target_std, 0.0)
+    if task.classes is not None and len(task.classes) < task.outputs:
+        raise ValueError(f"there are {task.outputs} outputs, but {len(task.classes)} classes.")
+    return task
+
+
+def _of_files(path: Path, error: ValueError) -> ValueError:
+    """Return an error that says where what it speaks of was stored."""
+    return error if str(path) in str(error) else ValueError(f"{path} does not fit together. {error}")
 
 
 def _sha256(text: str) -> str:
