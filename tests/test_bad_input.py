@@ -207,7 +207,7 @@ OPTIONS = {
     "rank1": {
         "members": (0, -1, 1.5, "3"),
         "family": ("guess", None, 3),
-        "prior_std": (0, -1, "a", None, math.nan, math.inf),
+        "prior_std": (0, -1, "a", None, math.nan, math.inf, 1e-30),
         "prior_mean": ("a", math.nan),
         "factors": ("all", None),
         "rank": (0, 1.5, "2"),
@@ -222,7 +222,7 @@ OPTIONS = {
     },
     "batch_ensemble": {"members": (0, "4")},
     "mean_field": {
-        "prior_std": (0, -1, "a", math.nan),
+        "prior_std": (0, -1, "a", math.nan, 1e-30),
         "estimator": ("guess", None),
         "init_std": (0, -1, "a"),
         "max_std": (0, "a"),
@@ -232,7 +232,7 @@ OPTIONS = {
         "prior": ("x",),
         "bayesian_bias": ("yes",),
     },
-    "k_tied": {"k": (0, -1, 1.5, "2", None, 100), "prior_std": (0, "a"), "untied": (3,)},
+    "k_tied": {"k": (0, -1, 1.5, "2", None, 100), "prior_std": (0, "a", 1e-30), "untied": (3,)},
     "mc_dropout": {"rate": (-0.1, 1.0, "a", math.nan)},
     "swag": {"rank": (-1,)},
     "sgmcmc": {"keep": (0,)},

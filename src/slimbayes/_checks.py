@@ -28,6 +28,10 @@ def check_count(argument: str, value: Any, minimum: int = 1, remedy: str = "") -
         )
 
 
+#: The square of a number over a smaller scale is no number of single precision.
+SMALLEST_SCALE = 1e-15
+
+
 def check_number(
     argument: str,
     value: Any,

@@ -6,7 +6,7 @@ import torch
 from torch import Tensor, nn
 from torch import distributions as td
 
-from slimbayes._checks import check_choice, check_number
+from slimbayes._checks import SMALLEST_SCALE, check_choice, check_number
 from slimbayes.families import Family, HorseshoeFamily, Normal, StudentT, get_family, inverse_softplus, softplus_scale
 
 __all__ = ["Prior"]
@@ -46,7 +46,7 @@ class Prior(nn.Module):
     ) -> None:
         super().__init__()
         check_number("prior_mean", mean)
-        check_number("prior_std", std, low=0.0)
+        check_number("prior_std", std, low=SMALLEST_SCALE)
         check_number("df", df, low=0.0, remedy="Small values have heavy tails.")
         if scale_prior is not None:
             check_choice("scale_prior", scale_prior, ("half_cauchy", "inverse_gamma"))

@@ -10,7 +10,7 @@ from torch import Generator, Tensor, nn
 from torch import distributions as td
 from torch.nn.utils import parametrize
 
-from slimbayes._checks import check_choice, check_count, check_number
+from slimbayes._checks import SMALLEST_SCALE, check_choice, check_count, check_number
 from slimbayes.families import Normal
 from slimbayes.layers.base import Pick, Stochastic
 from slimbayes.layers.scale import FullScale, Scale, TiedScale, in_full_precision
@@ -61,7 +61,7 @@ class GaussianOptions:
         check_choice("prior", self.prior, PRIORS)
         if self.prior_std == "initial":
             self.prior_std = self.init_std
-        check_number("prior_std", self.prior_std, low=0.0, remedy="The paper uses 0.2 or 0.3.")
+        check_number("prior_std", self.prior_std, low=SMALLEST_SCALE, remedy="The paper uses 0.2 or 0.3.")
         if isinstance(self.init, str):
             check_choice("init", self.init, ("network", "he"))
         else:

@@ -9,7 +9,7 @@ import torch
 from torch import Generator, Tensor, nn
 from torch import distributions as td
 
-from slimbayes._checks import check_choice, check_count, check_number
+from slimbayes._checks import SMALLEST_SCALE, check_choice, check_count, check_number
 from slimbayes.divergence import kl_divergence
 from slimbayes.families import FAMILIES, Cauchy, Family, Normal, StudentT, get_family, inverse_softplus, softplus_scale
 from slimbayes.layers.base import (
@@ -169,7 +169,7 @@ class FactorOptions:
             check_number("clip", self.clip, low=0.0, remedy="The reference uses 10.")
         if self.prior_std == "initial":
             self.prior_std = self._scale_at_start
-        check_number("prior_std", self.prior_std, 0.0, remedy="The papers use 0.1.")
+        check_number("prior_std", self.prior_std, SMALLEST_SCALE, remedy="The papers use 0.1.")
         if self.prior_mean is not None:
             check_number("prior_mean", self.prior_mean)
         for name in ("prior_std", "init_spread", "dropout_rate"):
