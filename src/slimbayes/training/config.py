@@ -5,7 +5,17 @@ import os
 from pathlib import Path
 from typing import Annotated, Any, Literal, Self
 
-from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Field, field_validator, model_validator
+from pydantic import (
+    AfterValidator,
+    BaseModel,
+    BeforeValidator,
+    ConfigDict,
+    Discriminator,
+    Field,
+    Tag,
+    field_validator,
+    model_validator,
+)
 
 __all__ = ["TrainConfig"]
 
@@ -239,6 +249,22 @@ class Layers(Section):
         return self
 
 
+def _form(value: Any) -> str:
+    if isinstance(value, list):
+        return "choices"
+    layers = isinstance(value, Layers) or (isinstance(value, dict) and {"width", "depth"} & value.keys())
+    return "layers" if layers else "range"
+
+
+#: What is tried of one key.
+Tried = Annotated[
+    Annotated[list[Any], Field(min_length=1), Tag("choices")]
+    | Annotated[Layers, Tag("layers")]
+    | Annotated[Range, Tag("range")],
+    Discriminator(_form),
+]
+
+
 class Tune(Section):
     """What `slimbayes tune` tries; training takes no notice of it."""
 
@@ -247,7 +273,7 @@ class Tune(Section):
     pruner: Literal["median", "hyperband", "none"] = "median"
     """What ends a trial early by its validation NLL: median (worse than half of the others at that epoch), hyperband,
     none."""
-    space: dict[str, Annotated[list[Any], Field(min_length=1)] | Layers | Range] | None = Field(None, min_length=1)
+    space: dict[str, Tried] | None = Field(None, min_length=1)
     """Keys, such as optimiser.lr, each with a list of choices, with {low: 1e-4, high: 1e-2, log: true}, or, for widths
     of layers, with {width: [32, 256], depth: [1, 4]}; by default learning rate, widths and the method's scales."""
 
