@@ -1,17 +1,18 @@
 """What the columns of a table seem to be, for whoever gives nothing but the table and what to predict."""
 
 import re
+import warnings
 from collections.abc import Collection
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
 from slimbayes._checks import check_choice
-from slimbayes.data._columns import MOST_NUMBERED_NAMES, kind_of, numbers_of, texts_of
-from slimbayes.data._table_file import TableFile, pyarrow, read_table_file
+from slimbayes.data._columns import MOST_NUMBERED_NAMES, check_names, kind_of, numbers_of, texts_of
+from slimbayes.data._table_file import COMMAS, TableFile, pyarrow, read_table_file
 
 __all__ = ["TASK_WORDS", "ColumnGuess", "TableGuess", "guess_table"]
 
@@ -23,7 +24,9 @@ FEW_ROWS = 20
 LARGEST_MEAN_COUNT = 30.0
 #: More different texts than this share of the rows are names of the rows rather than categories.
 MOSTLY_DIFFERENT = 0.5
-_NAME_OF_ID = re.compile(r"(^|[\W_])(id|ids|uuid|guid|index|idx|rowid|row|nr|no|key)$|[a-z]I[dD]$|^unnamed: 0$|^$", re.I)
+_NAME_OF_ID = re.compile(
+    r"(^|[\W_])(id|ids|uuid|guid|index|idx|rowid|row|nr|no|key)$|[a-z]I[dD]$|^unnamed: 0$|^$", re.I
+)
 
 
 @dataclass(frozen=True)
@@ -33,7 +36,8 @@ class ColumnGuess:
     Attributes:
         name: Of the column.
         role: ``"target"``, ``"input"`` or ``"ignored"``.
-        kind: ``"number"``, ``"date"``, ``"truth value"``, ``"category"``, ``"constant"``, ``"identifier"``, ``"empty"``.
+        kind: ``"number"``, ``"date"``, ``"truth value"``, ``"category"``, ``"constant"``, ``"identifier"`` or
+            ``"empty"``; nothing if it was to be ignored.
         missing: Number of rows without a value.
         remark: What shows it, and whether its values are written in an unusual way.
     """
@@ -74,11 +78,11 @@ def guess_table(
     numeric: Collection[str] = (),
     max_categories: int = 100,
 ) -> TableGuess:
-    """Guess what is to be predicted, and what each column is.
+    r"""Guess what is to be predicted, and what each column is.
 
-    Identifiers are texts that mostly differ, and whole numbers that count the rows or have a name such as ``id`` and all
-    differ. Codes are whole numbers written with leading zeros: categories. Counts are whole numbers from 0 on, more than
-    ten different ones, with a mean of at most 30.
+    Identifiers are texts that mostly differ, and whole numbers that all differ and count the rows or have a name such
+    as ``id``. Codes, whole numbers written with leading zeros, are categories. Counts are whole numbers from 0 on, more
+    than ten different ones, with a mean of at most 30; whole numbers of fewer values are classes.
 
     Args:
         path: A CSV or Parquet file.
@@ -93,12 +97,14 @@ def guess_table(
         >>> import tempfile
         >>> with tempfile.TemporaryDirectory() as folder:
         ...     path = Path(folder) / "a.csv"
-        ...     _ = path.write_text("id,size,price\\n" + "".join(f"{n},{n % 7}.5,{n * 1.5}\\n" for n in range(30)))
+        ...     _ = path.write_text("id,size,price\n" + "".join(f"{n},{n % 7}.5,{n * 1.5}\n" for n in range(30)))
         ...     guess = guess_table(path, "price")
         >>> guess.task, guess.options["ignore"]
         ('regression', ['id'])
     """
-    table = read_table_file(path)
+    with warnings.catch_warnings():
+        warnings.filterwarnings("ignore", f".*{COMMAS}")  # the remarks have them
+        table = read_table_file(path)
     check_choice("target", target, table.columns)
     for argument, names in {"ignore": ignore, "categorical": categorical, "numeric": numeric}.items():
         for name in names:
@@ -112,79 +118,91 @@ def guess_table(
         check_choice("task", task, TASK_WORDS)
     rows = len(table.columns[target])
 
+    judge = _Judge(table, set(categorical), set(numeric), max_categories)
     guesses, parse, names_of = [], [], []
     for name, column in table.columns.items():
-        kind, remark, reads = _judge(table, name, column, name in categorical, name in numeric, max_categories)
-        role = "target" if name == target else "input"
-        if name == target and kind in ("identifier", "code"):
-            kind = "category" if name in categorical or not _is_numeric(table, column) else "number"
-        elif name in ignore:
-            role, remark = "ignored", "as you say"
-        elif role == "input" and kind in ("constant", "identifier", "empty"):
-            role = "ignored"
-        if role != "ignored":
-            if reads:
-                parse.append(name)
-            if name in categorical or kind == "code" or (role == "input" and remark.startswith("the most frequent")):
-                names_of.append(name)
-        shown = "category" if kind == "code" else kind
-        guesses.append(ColumnGuess(name, role, shown, column.null_count, remark))
-    options: dict[str, Any] = {
+        if name in ignore:
+            guesses.append(ColumnGuess(name, "ignored", "", column.null_count, "as you say"))
+            continue
+        seen = judge(name, is_target=name == target)
+        role = "target" if name == target else "input" if seen.useful else "ignored"
+        if role != "ignored" and seen.parsed:
+            parse.append(name)
+        if role != "ignored" and seen.listed:
+            names_of.append(name)
+        guesses.append(ColumnGuess(name, role, seen.kind, column.null_count, seen.remark))
+    found = {
         "ignore": [one.name for one in guesses if one.role == "ignored"],
         "categorical": names_of,
         "parse": parse,
     }
-    options = {name: value for name, value in options.items() if value}
-    kind = next(one.kind for one in guesses if one.role == "target")
     if task is None:
-        task = _task(table, target, kind)
-    return TableGuess(path, rows, task, tuple(guesses), options)
+        task = _task(table, target, next(one.kind for one in guesses if one.role == "target"))
+    return TableGuess(path, rows, task, tuple(guesses), {name: value for name, value in found.items() if value})
 
 
-def _judge(
-    table: TableFile, name: str, column: Any, as_names: bool, as_numbers: bool, most: int
-) -> tuple[str, str, bool]:
-    """Return kind and remark of a column, and whether its texts are to be read although the file has types."""
-    is_text = table.typed and kind_of(column, True) == "categorical"
-    kind = "categorical" if as_names else kind_of(column, table.typed and not is_text)
-    if kind is None:
-        return "empty", "no value in any row", False
-    reads = is_text and not as_names and kind != "categorical"
-    written = ", written as text" if reads else ""
-    texts = texts_of(column, name)
-    present = texts[texts != ""]
-    found = np.unique(present)
-    if len(found) == 1 and len(present) == len(texts) and not (as_names or as_numbers):
-        return "constant", f"always {_short(found[0])}", False
-    if kind == "categorical":
-        if as_numbers:
+class _Seen(NamedTuple):
+    """What a column is: whether it tells anything, is listed in `categorical`, or in `parse`."""
+
+    kind: str
+    remark: str
+    useful: bool = True
+    listed: bool = False
+    parsed: bool = False
+
+
+@dataclass(frozen=True)
+class _Judge:
+    table: TableFile
+    categorical: set[str]
+    numeric: set[str]
+    most: int
+
+    def __call__(self, name: str, is_target: bool) -> _Seen:
+        table, column = self.table, self.table.columns[name]
+        settled = is_target or name in self.categorical or name in self.numeric
+        is_text = table.typed and kind_of(column, True) == "categorical"
+        kind = "categorical" if name in self.categorical else kind_of(column, table.typed and not is_text)
+        if kind is None:
+            return _Seen("empty", "no value in any row", useful=False)
+        texts = texts_of(column, name)
+        present = texts[texts != ""]
+        found = np.unique(present)
+        if len(found) == 1 and len(present) == len(texts) and not settled:
+            return _Seen("constant", f"always {_short(found[0])}", useful=False)
+        if kind == "categorical":
+            return self._category(name, texts, found, settled, is_target)
+        parsed = is_text
+        written = ", written as text" if parsed else ", with decimal commas" if name in table.decimal_commas else ""
+        if kind == "boolean":
+            return _Seen("truth value", ", ".join(found[:2]) + written, parsed=parsed)
+        numbers = numbers_of(column, kind, name, table.rows)
+        values = numbers[~np.isnan(numbers)]
+        if kind == "date":
+            return _Seen("date", f"{found[0][:10]} to {found[-1][:10]}{written}", parsed=parsed)
+        if not settled and any(re.fullmatch(r"0\d+", text) for text in found.tolist()):
+            return _Seen("category", f"codes with leading zeros, such as {_short(found[0])}", listed=True)
+        if not settled and _counts_rows(name, values):
+            return _Seen("identifier", "whole numbers, another one in each row", useful=False)
+        return _Seen("number", f"{values.min():.6g} to {values.max():.6g}{written}", parsed=parsed)
+
+    def _category(self, name: str, texts: NDArray[Any], found: NDArray[Any], settled: bool, is_target: bool) -> _Seen:
+        path, named = self.table.path, name in self.categorical
+        if name in self.numeric:
+            odd = next((text for text in found if kind_of(pyarrow().array([text]), False) != "number"), found[0])
             raise ValueError(
-                f"{table.path}: column {name!r} is no number in every row: {_odd(found)!r}, for one. Correct it, or "
-                "leave the field empty where the value is missing."
+                f"{path}: column {name!r} is not a number in every row, but {odd!r} in one. Correct it, or leave the "
+                "field empty if the value is missing."
             )
-        return (*_names(name, present, found, as_names, most), False)
-    if kind == "boolean":
-        return "truth value", written.lstrip(", "), reads
-    numbers = numbers_of(column, kind, name, table.rows)
-    values = numbers[~np.isnan(numbers)]
-    if kind == "date":
-        return "date", f"{found[0][:10]} to {found[-1][:10]}{written}", reads
-    if not as_numbers:
-        if any(re.fullmatch(r"0\d+", text) for text in found.tolist()):
-            return "code", f"numbers with leading zeros, such as {_short(found[0])}", False
-        if _counts_rows(name, values):
-            return "identifier", "whole numbers, a new one in each row", False
-    return "number", f"{values.min():.6g} to {values.max():.6g}{written}", reads
-
-
-def _names(name: str, present: NDArray[Any], found: NDArray[Any], as_names: bool, most: int) -> tuple[str, str]:
-    differ = len(present) >= FEW_ROWS and len(found) > MOSTLY_DIFFERENT * len(present)
-    if differ and not as_names:
-        return "identifier", f"{len(found)} different texts, such as {_short(found[0])}"
-    listed = ", ".join(map(_short, found[:3].tolist())) + (", ..." if len(found) > 3 else "")
-    if len(found) > most:
-        return "category", f"the most frequent {most} of {len(found)}: {listed}"
-    return "category", f"{len(found)}: {listed}"
+        if not named and not self.table.typed:
+            check_names(texts, name, self.table.rows)
+        present = int((texts != "").sum())
+        if not settled and present >= FEW_ROWS and len(found) > MOSTLY_DIFFERENT * present:
+            return _Seen("identifier", f"{len(found)} different texts, such as {_short(found[0])}", useful=False)
+        listed = ", ".join(map(_short, found[:3].tolist())) + (", ..." if len(found) > 3 else "")
+        if len(found) > self.most and not is_target:
+            return _Seen("category", f"the most frequent {self.most} of {len(found)}: {listed}", listed=True)
+        return _Seen("category", f"{len(found)}: {listed}", listed=named)
 
 
 def _counts_rows(name: str, values: NDArray[np.float64]) -> bool:
@@ -207,18 +225,6 @@ def _task(table: TableFile, target: str, kind: str) -> str:
         return "classes"
     is_count = whole and values.min() == 0 and values.mean() <= LARGEST_MEAN_COUNT
     return "counts" if is_count else "regression"
-
-
-def _is_numeric(table: TableFile, column: Any) -> bool:
-    return kind_of(column, table.typed and not _holds_text(column)) == "number"
-
-
-def _holds_text(column: Any) -> bool:
-    return kind_of(column, True) == "categorical"
-
-
-def _odd(found: NDArray[Any]) -> str:
-    return next((text for text in found.tolist() if kind_of(pyarrow().array([text]), False) != "number"), found[0])
 
 
 def _short(text: str) -> str:

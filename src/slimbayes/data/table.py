@@ -152,9 +152,10 @@ def load_table(
         folder: Where a relative path may start, besides the working folder.
         path: The file; see ``open_table_file`` for what a CSV file may look like.
         target: Column to predict. Rows where it is missing are dropped with a warning.
-        task: What the target is; None to infer it. ``"categorical"``: one output for each class. ``"bernoulli"``: one logit, for two classes; its yes is the
-            second in order. ``"gaussian"``: a number, standardised. ``"poisson"``: a count. None: gaussian for
-            numbers, except for at most 10 different whole ones; categorical otherwise, for two classes as well.
+        task: What the target is; None to infer it. ``"categorical"``: one output for each class. ``"bernoulli"``: one
+            logit, for two classes; its yes is the second in order. ``"gaussian"``: a number, standardised.
+            ``"poisson"``: a count. None: gaussian for numbers, except for at most 10 different whole ones; categorical
+            otherwise, for two classes as well.
         ignore: Columns to leave out: row numbers, names and whatever would give the target away.
         categorical: Columns of numbers that are really names, such as codes. Also columns of which only the
             ``max_categories`` most frequent texts matter.

@@ -62,7 +62,9 @@ class Grid(Section):
     """The configuration that all cells share: its keys and values, or a file."""
     methods: Annotated[dict[str, dict[str, Any]] | None, BeforeValidator(_by_title, Titled)] = Field(None, min_length=1)
     """Names, or titles with sections `method`; by default the base's method."""
-    seeds: Annotated[list[Annotated[int, Field(ge=0)]] | None, BeforeValidator(_listed, int | list[int])] = Field(None, min_length=1)
+    seeds: Annotated[list[Annotated[int, Field(ge=0)]] | None, BeforeValidator(_listed, int | list[int])] = Field(
+        None, min_length=1
+    )
     """How many, counted from 0, or a list; by default the base's seed."""
     overrides: dict[str, dict[str, Any]] | None = Field(None, min_length=1)
     """Titles with keys such as `optimiser.lr` and their values."""

@@ -1,4 +1,4 @@
-"""What the further keys of `data`, `net` and `method` are, by the signatures and docstrings of what they are given to."""
+"""The further keys of `data`, `net` and `method`, by the signatures and docstrings of what they are given to."""
 
 import inspect
 import re
@@ -34,7 +34,7 @@ def names_of(section: str) -> list[str]:
         >>> names_of("net")[:2]
         ['mlp', 'lenet']
     """
-    return list({"data": SETS, "net": NETWORKS, "method": trained_methods()}[section])
+    return {"data": list(SETS), "net": list(NETWORKS), "method": trained_methods()}[section]
 
 
 def options_of(section: str, name: str) -> list[Option]:
@@ -62,10 +62,10 @@ def _described(function: Callable[..., Any]) -> list[Option]:
 
 
 def _arguments(doc: str) -> dict[str, str]:
-    """Return the first sentences of the arguments in a Google docstring.
+    r"""Return the first sentences of the arguments in a Google docstring.
 
     Example:
-        >>> _arguments("Do it.\\n\\nArgs:\\n    a: One, e.g. 1.5. Two.\\n    b: Three\\n        four.\\n\\nReturns:\\n    c: No.")
+        >>> _arguments("Do it.\n\nArgs:\n    a: One, e.g. 1.5. Two.\n    b: Three\n        four.\n")
         {'a': 'One, e.g. 1.5.', 'b': 'Three four.'}
     """
     section = re.search(r"^Args:\n(.*?)(?=^\S|\Z)", doc, re.MULTILINE | re.DOTALL)
@@ -74,5 +74,5 @@ def _arguments(doc: str) -> dict[str, str]:
 
 
 def _first_sentence(text: str) -> str:
-    found = re.match(r".*?[^.\s]{2}\.(?= [A-Z`\"(]|$)", text)
+    found = re.match(r".*?(?<!e\.g)(?<!i\.e)\.(?= [A-Z`\"(]|$)", text)
     return found[0] if found else text

@@ -103,7 +103,7 @@ def suggest(trial: Any, space: Space, before: Callable[[int], None]) -> dict[str
 
 
 def parameters_of(config: TrainConfig, space: Space) -> dict[str, Any]:
-    """Return Optuna's parameters under which a trial has a configuration's own values, as far as these are in the space.
+    """Return Optuna's parameters under which a trial has a configuration's own values, where the space has them.
 
     Example:
         >>> config = TrainConfig(data="iris", net={"name": "mlp", "hidden": [50, 50]})

@@ -32,11 +32,12 @@ def commented_yaml(content: Mapping[str, Any], about: str = "") -> str:
 
     Example:
         >>> text = commented_yaml({"data": "digits", "net": {"name": "mlp", "hidden": [50]}})
-        >>> print("\\n".join(line for line in text.splitlines() if line and not line.startswith("#")[:1])[:20])
+        >>> for line in text.splitlines()[4:8]:
+        ...     print(line)
+        # What to train on: a set that `slimbayes data list` shows; further keys are its own options.
         data:
-          name: dig
-        >>> "  # Width of each hidden layer. Default: [100]\\n  hidden: [50]" in text
-        True
+          # A set that `slimbayes data list` shows.
+          name: digits
     """
     parse_config(content)
     lines = [FIRST_LINE]

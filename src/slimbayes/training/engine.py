@@ -100,9 +100,7 @@ def _is_finished(run: Run, config: TrainConfig, resume: bool) -> bool:
     return run.result is not None and run.result.get("length") == config.length
 
 
-def _train(
-    run: Run, config: TrainConfig, resume: bool, quiet: bool, after_epoch: AfterEpoch | None = None
-) -> None:
+def _train(run: Run, config: TrainConfig, resume: bool, quiet: bool, after_epoch: AfterEpoch | None = None) -> None:
     if _is_finished(run, config, resume):  # another process may have trained it until now
         return
     with (

@@ -14,7 +14,16 @@ from pydantic import BaseModel, ValidationError
 
 from slimbayes.training.config import TrainConfig
 
-__all__ = ["as_config", "as_line", "as_yaml", "load_config", "parse_config", "read_yaml", "section_of", "with_overrides"]
+__all__ = [
+    "as_config",
+    "as_line",
+    "as_yaml",
+    "load_config",
+    "parse_config",
+    "read_yaml",
+    "section_of",
+    "with_overrides",
+]
 
 ModelT = TypeVar("ModelT", bound=BaseModel)
 

@@ -46,7 +46,16 @@ TRAIN_AGAIN = "Copy the run again, or train it anew in another folder."
 #: Where configurations of before gave a number for what is now left open, with the same training.
 WAS = {"evaluation.samples": 1}
 #: What may differ between a run and its continuation.
-FREE = {"epochs", "steps", "max_seconds", "log_every", "trackers", "data.workers", "data.folder", "evaluation.batch_size"}
+FREE = {
+    "epochs",
+    "steps",
+    "max_seconds",
+    "log_every",
+    "trackers",
+    "data.workers",
+    "data.folder",
+    "evaluation.batch_size",
+}
 
 
 class Run:

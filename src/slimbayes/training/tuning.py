@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from slimbayes._files import csv_cell, read_json, replacing, write_json
+from slimbayes._files import csv_cell, read_json, replacing, with_checksum, write_json
 from slimbayes._seeds import Purpose, mix
 from slimbayes._text_table import aligned
 from slimbayes.data.dataset import DataSet
@@ -52,7 +52,10 @@ class Tuning:
 
     def __str__(self) -> str:
         keys = list(self.rows[0]["values"]) if self.rows else []
-        order = sorted(self.rows, key=lambda row: (list(STATES.values()).index(row["state"]), row["nll"] or math.inf))
+        states = list(STATES.values())
+        order = sorted(
+            self.rows, key=lambda row: (states.index(row["state"]), math.inf if row["nll"] is None else row["nll"])
+        )
         table = [["trial", "state", "validation NLL", "epochs", *keys]]
         for row in order:
             nll = "" if row["nll"] is None else f"{row['nll']:.4f}"
@@ -79,7 +82,7 @@ def tune(
         told: Called after each trial with the rows so far and the number of trials that there will be.
 
     Raises:
-        ValueError: There are no validation examples, a value of the space is impossible, or the folder holds other trials.
+        ValueError: There are no validation examples, a value is impossible, or the folder holds other trials.
         FolderInUse: Another process tunes in the folder.
 
     Example:
@@ -101,8 +104,8 @@ def tune(
         data = configured_data(config)
         if data.validation is None:
             raise ValueError(
-                f"Expected `data` with validation examples to tune on, but {config.data.name} has none. Set aside some, "
-                "such as data.validation=0.2."
+                f"Expected `data` with validation examples to tune on, but {config.data.name} has none. Set "
+                "some aside, such as data.validation=0.2."
             )
         return _Search(folder, config, settings, space, data, told).run()
 
@@ -124,7 +127,7 @@ def _check_space(config: TrainConfig, space: Space) -> None:
     for key, tried in space.items():
         for value in extremes(tried):
             try:
-                changed = parse_config(_changed(_given(config), {key: value}))
+                changed: TrainConfig = parse_config(_changed(_given(config), {key: value}))
                 check_network(changed.net)
                 check_method(changed.method)
             except ValueError as error:
@@ -140,23 +143,20 @@ def _given(config: TrainConfig) -> dict[str, Any]:
 
 def _check_same(folder: Path, config: TrainConfig, settings: Tune, space: Space) -> None:
     tried = {key: one if isinstance(one, list) else one.model_dump(mode="json") for key, one in space.items()}
-    now = json.loads(json.dumps({"config": config.as_json(), "pruner": settings.pruner, "space": tried}))
+    now = json.loads(json.dumps({**config.as_json(), "tune.pruner": settings.pruner, "tune.space": tried}))
     path = folder / "tune.json"
     if path.is_file():
-        before = read_json(path, "Tune in another folder.", ("config", "pruner", "space"))
-        for part in now:
-            if before[part] != now[part]:
-                keys = [key for key in before[part] | now[part] if before[part].get(key) != now[part].get(key)] if (
-                    isinstance(now[part], dict)
-                ) else [part]
-                raise ValueError(
-                    f"The trials in {folder} are of another {part}: {', '.join(map(repr, keys))} differ. Go on with the "
-                    "same, or give another folder."
-                )
+        before = read_json(path, "Tune in another folder.")
+        keys = [key for key in before | now if before.get(key) != now.get(key)]
+        if keys:
+            raise ValueError(
+                f"The trials in {folder} are of another configuration: {', '.join(map(repr, keys))} differ. Go on with "
+                "the same, or give another folder."
+            )
         return
     if (folder / STUDY).exists():
         raise FileExistsError(f"{folder} holds {STUDY}, but no tune.json that says of what. Give another folder.")
-    write_json(path, now)
+    write_json(path, with_checksum(now))
 
 
 class _Search:
@@ -226,7 +226,7 @@ class _Search:
     def _do(self, trial: Any) -> None:
         """Train a trial, or what is left of it, and let Optuna know how it ended."""
         values = suggest(trial, self.space, lambda suggestion: self._seed(trial.number, suggestion + 1))
-        config = parse_config(_changed(_given(self.config), {**values, "evaluation.test": False}))
+        config: TrainConfig = parse_config(_changed(_given(self.config), {**values, "evaluation.test": False}))
         run = Run(self._place(trial.number), trust=config.net.name)
         reported = set(self.study.trials[trial.number].intermediate_values)
 
@@ -261,7 +261,7 @@ class _Search:
             writer = csv.writer(file)
             writer.writerow(["trial", "state", "validation_nll", "epochs", *self.space, "folder"])
             for row in tuning.rows:
-                values = [csv_cell(_brief(value, 17)) for value in row["values"].values()]
+                values = [csv_cell(_exact(value)) for value in row["values"].values()]
                 writer.writerow([row["number"], row["state"], row["nll"], row["epochs"], *values, row["folder"]])
         if tuning.best is not None:
             about = (
@@ -296,5 +296,9 @@ class _Remembered:
         return lambda name, *bounds, **options: self.parameters[name]
 
 
-def _brief(value: Any, digits: int = 4) -> str:
-    return f"{value:.{digits}g}" if isinstance(value, float) else json.dumps(value).strip('"')
+def _brief(value: Any) -> str:
+    return f"{value:.4g}" if isinstance(value, float) else _exact(value)
+
+
+def _exact(value: Any) -> str:
+    return json.dumps(value).strip('"')
