@@ -1,5 +1,6 @@
 """Configurations as YAML with comments, and the JSON schema for editors."""
 
+import itertools
 import json
 import re
 from pathlib import Path
@@ -8,6 +9,7 @@ import jsonschema
 import pytest
 import yaml
 
+from reproductions.study import read_study
 from slimbayes.training._option_docs import names_of, options_of
 from slimbayes.training.commented import commented_yaml
 from slimbayes.training.config import TrainConfig
@@ -48,7 +50,7 @@ def test_every_key_has_an_explanation_and_its_default_can_be_set(tmp_path):
     """With all # before keys removed, it says explicitly what was the case."""
     content = {"data": "iris", "net": "mlp", "method": "mc_dropout"}
     lines = commented_yaml(content).splitlines()
-    for before, line in zip(lines, lines[1:], strict=False):
+    for before, line in itertools.pairwise(lines):
         if re.match(r" *#?\w+: ", line):
             assert before.lstrip().startswith("# "), line
     path = tmp_path / "config.yaml"
@@ -84,10 +86,11 @@ def stored():
     """Yield the YAML of tests, documents and reproductions that configurations and grids are."""
     for path in sorted(ROOT.glob("reproductions/**/*.yaml")):
         content = read_yaml(path)
-        if "scales" in content:  # a study: a grid, and keys of its own
-            content = {key: content[key] for key in ("base", "methods", "overrides") if key in content}
-        elif path.parent.name == "items":  # what a page shows
+        if path.parent.name == "items":  # what a page shows
             continue
+        if path.parent.name == "studies":  # grids with keys of their own, of other studies too
+            study = read_study(path)
+            content = {"base": study.base, "methods": study.methods or [], "overrides": study.overrides}
         yield pytest.param(content, id=path.name)
     for page in [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md"))]:
         for text in re.findall(r"```yaml\n(.*?)```", page.read_text(), re.DOTALL):
@@ -96,7 +99,7 @@ def stored():
                 yield pytest.param(content, id=page.name)
 
 
-@pytest.mark.parametrize("content", stored())
+@pytest.mark.parametrize("content", [*stored()])
 def test_the_yaml_of_the_repository_fits(content, validator):
     errors = [f"{error.json_path}: {error.message}" for error in validator.iter_errors(content)]
     assert not errors

@@ -164,12 +164,13 @@ def _report(run: "Run", as_json: bool, quiet: bool) -> None:
     except ImportError as error:
         typer.secho(f"slimbayes train: no report was written. {error}", fg="yellow", err=True)
         return
-    subject = load_subject(run.folder, trust=run.trust)
-    if subject.data.test is None:
-        typer.secho("slimbayes train: no report was written, as there are no test examples.", fg="yellow", err=True)
-        return
     progress = (lambda done, total: None) if quiet else progress_bar("evaluating", "prediction")
-    path = write_report(evaluate([subject], progress=progress), run.folder / "report.html")
+    try:
+        found = evaluate([load_subject(run.folder, trust=run.trust)], progress=progress)
+        path = write_report(found, run.folder / "report.html")
+    except ValueError as error:  # such as a likelihood without evaluation, or no test examples
+        typer.secho(f"slimbayes train: no report was written. {error}", fg="yellow", err=True)
+        return
     typer.echo(f"Report: {path}", err=as_json)
 
 

@@ -64,7 +64,9 @@ def _section(key: str, model: type[BaseModel], given: Mapping[str, Any]) -> Iter
         yield from _comment(_explained(field, name in given), "  ")
         yield _key(name, given.get(name, _default(field)), "  ", name in given)
     if issubclass(model, Named):
-        for option in options_of(key, given["name"]):
+        options = options_of(key, given["name"])
+        others = given.keys() - fields.keys() - {option.name for option in options}  # of a network of one's own
+        for option in [*options, *(Option(name, None, "An argument of your own.") for name in sorted(others))]:
             yield from _comment(_described(option, option.name in given), "  ")
             yield _key(option.name, given.get(option.name, option.default), "  ", option.name in given)
 
