@@ -59,6 +59,13 @@ def test_from_a_table_to_a_report_and_to_predictions(houses, tmp_path):
     assert len((tmp_path / "predictions.csv").read_text().splitlines()) == 201
 
 
+def test_the_page_shows_what_is_printed(houses):
+    outcome = invoke("init", "houses.csv", "--target", "price")
+    page = (Path(__file__).parent.parent.parent / "docs" / "tables.md").read_text()
+    assert outcome.exit_code == 0
+    assert f"```\n{outcome.stderr}```" in page
+
+
 def test_a_run_of_a_table_goes_on(houses):
     words = ["train", houses, "--target", "price", *SHORT, "--no-report"]
     assert invoke(*words).exit_code == 0
@@ -135,11 +142,11 @@ WRONG = {
     "numeric": (["--target", "price", "--numeric", "town"], ["'town'", "'Bath'"]),
     "method": (["--target", "price", "--method", "rank2"], ["'rank2'", "'rank1'"]),
     "key": (["--target", "price", "epoch=3"], ["epoch", "'epochs'"]),
-    "task": (["--target", "town", "--task", "regression"], ["'town'", "categorical"]),
+    "task": (["--target", "town", "--task", "regression"], ["'town'", "'classes'"]),
 }
 
 
-@pytest.mark.parametrize("command", ["train", "tune"])
+@pytest.mark.parametrize("command", ["train", "init"])
 @pytest.mark.parametrize("name", WRONG)
 def test_what_a_user_can_put_right_is_one_message(name, command, houses):
     arguments, words = WRONG[name]

@@ -70,7 +70,7 @@ def tune(
           space:
             optimiser.lr: {low: 1e-4, high: 1e-2, log: true}
             net.hidden: {width: [32, 256], depth: [1, 4]}
-            method.family: [normal, cauchy]
+            batch_size: [32, 64, 128]
 
     A few examples:
 

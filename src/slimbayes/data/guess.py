@@ -136,8 +136,14 @@ def guess_table(
         "categorical": names_of,
         "parse": parse,
     }
+    goal = next(one for one in guesses if one.role == "target")
     if task is None:
-        task = _task(table, target, next(one.kind for one in guesses if one.role == "target"))
+        task = _task(table, target, goal.kind)
+    elif task != "classes" and goal.kind in ("category", "empty"):
+        raise ValueError(
+            f"Expected the target {target!r} of task {task!r} to be numbers, but its values are texts ({goal.remark}). "
+            "Use task 'classes', or correct the file."
+        )
     return TableGuess(path, rows, task, tuple(guesses), {name: value for name, value in found.items() if value})
 
 
