@@ -99,7 +99,7 @@ def test_constraints_pin_every_direct_dependency():
         line.split("==")[0].lower() for line in (ROOT / "constraints.txt").read_text().splitlines() if "==" in line
     }
     wanted = [*PROJECT["dependencies"], *PROJECT["optional-dependencies"]["dev"]]
-    for extra in ("train", "sklearn", "report"):
+    for extra in ("train", "sklearn", "report", "tune"):
         wanted += PROJECT["optional-dependencies"][extra]
     names = {requirement.split(">")[0].split("[")[0].lower() for requirement in wanted} - {"slimbayes"}
     assert names <= pinned

@@ -18,6 +18,7 @@ class Purpose(IntEnum):
     CHAINS = 6
     FINISH = 7
     PREDICTIVE_NOISE = 8
+    TUNING = 9
 
 
 def mix(*numbers: int) -> int:

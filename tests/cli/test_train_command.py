@@ -116,7 +116,8 @@ def test_a_loss_that_is_not_finite_is_exit_code_3(config):
 
 
 @pytest.mark.parametrize(
-    "command", [["demo"], ["train"], ["predict"], ["data", "list"], ["data", "get"], ["data", "where"]]
+    "command",
+    [["demo"], ["init"], ["train"], ["tune"], ["predict"], ["data", "list"], ["data", "get"], ["data", "where"]],
 )
 def test_help_teaches_with_an_example(command):
     outcome = invoke(*command, "--help")

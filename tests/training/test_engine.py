@@ -14,6 +14,7 @@ import slimbayes as sb
 from slimbayes._seeds import Purpose, mix
 from slimbayes.data.registry import load_data
 from slimbayes.training import Run, TrainConfig, fit
+from slimbayes.training.engine import default_folder
 
 SIZE, BATCH, STEPS = 200, 64, 4  # of `small`
 
@@ -335,3 +336,36 @@ def test_a_run_on_frozen_weights_can_be_opened_from_anywhere(tmp_path, monkeypat
     monkeypatch.chdir(tmp_path / "elsewhere")
     there = Run.open(tmp_path / "run").model().state_dict()
     assert all(torch.equal(value, there[name]) for name, value in here.items())
+
+
+def test_after_each_epoch_somebody_is_told_and_may_end_the_run(tmp_path):
+    seen = []
+
+    def told(epoch, validation):
+        seen.append((epoch, validation["nll"]))
+        if epoch == 2:
+            raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        fit(small(), tmp_path / "run", quiet=True, after_epoch=told)
+    run = fit(small(), tmp_path / "run", quiet=True, resume=True, after_epoch=told)
+    stored = [(line["epoch"], line["validation"]["nll"]) for line in run.metrics if "validation" in line]
+    assert seen == stored
+    assert [epoch for epoch, _ in seen] == [1, 2, 3]
+
+
+def test_a_run_ends_after_the_epoch_in_which_its_time_is_over_and_goes_on_with_more(tmp_path):
+    run = fit(small(epochs=4, max_seconds=1e-6), tmp_path, quiet=True)
+    assert run.result["epochs"] == 1
+    assert run.result["length"] == {"epochs": 4, "steps": None, "max_seconds": 1e-6}
+    (tmp_path / "result.json").unlink()  # as if it had been killed before
+    assert fit(small(epochs=4, max_seconds=1e-6), tmp_path, quiet=True, resume=True).result["epochs"] == 1
+    longer = fit(small(epochs=4), tmp_path, quiet=True, resume=True)
+    assert longer.result["epochs"] == 4
+    whole = fit(small(epochs=4), tmp_path / "whole", quiet=True)
+    assert longer.result["test"] == whole.result["test"]
+
+
+def test_what_a_table_is_called_names_its_folder():
+    config = TrainConfig(data={"name": "table", "path": "/some where/houses.csv.gz", "target": "y"}, net="mlp")
+    assert str(default_folder(config)) == "runs/houses-mlp-rank1-seed0"

@@ -9,9 +9,11 @@ from slimbayes.cli.data import data_app
 from slimbayes.cli.demo import demo
 from slimbayes.cli.ensemble import ensemble
 from slimbayes.cli.evaluate import evaluate
+from slimbayes.cli.init import init
 from slimbayes.cli.predict import predict
 from slimbayes.cli.report import report
 from slimbayes.cli.train import train
+from slimbayes.cli.tune import tune
 
 __all__ = ["app"]
 
@@ -34,7 +36,8 @@ def _commands(
 
     Start with: slimbayes demo
 
-    Then train a model of your own: slimbayes train config.yaml, and use it:
+    Then train a model of your own: slimbayes train table.csv --target COLUMN,
+    or slimbayes train config.yaml, which slimbayes init writes; and use it:
     slimbayes predict RUN inputs.csv. See how good it is: slimbayes evaluate
     RUN, then slimbayes report RUN. Each command's --help has an example.
     Shell completion: slimbayes --install-completion
@@ -45,7 +48,9 @@ def _commands(
 
 
 app.command()(demo)
+app.command()(init)
 app.command()(train)
+app.command()(tune)
 app.command()(ensemble)
 app.command()(evaluate)
 app.command()(report)

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from slimbayes._text_table import of_draws
+from slimbayes.cli import tables
 from slimbayes.cli.errors import errors_of
 from slimbayes.cli.output import Trust, progress_bar
 
@@ -20,10 +21,28 @@ __all__ = ["show_result", "train"]
 
 
 def train(
-    config: Annotated[Path, typer.Argument(help="A configuration or a grid, in YAML.", show_default=False)],
+    config: Annotated[
+        Path,
+        typer.Argument(help="A table, CSV or Parquet, or a configuration or a grid, in YAML.", show_default=False),
+    ],
     overrides: Annotated[
         list[str] | None,
         typer.Argument(metavar="[KEY=VALUE]", help="Changes to it, such as optimiser.lr=0.01 or method=k_tied."),
+    ] = None,
+    target: tables.Target = None,
+    task: tables.TaskOption = None,
+    ignore: tables.Ignore = None,
+    categorical: tables.Categorical = None,
+    numeric: tables.Numeric = None,
+    method: tables.Method = None,
+    members: tables.Members = None,
+    epochs: tables.Epochs = None,
+    max_seconds: tables.MaxSeconds = None,
+    lr: tables.LearningRate = None,
+    seed: tables.Seed = None,
+    with_report: Annotated[
+        bool | None,
+        typer.Option("--report/--no-report", help="Write RUN/report.html; by default for tables.", show_default=False),
     ] = None,
     out: Annotated[
         Path | None,
@@ -47,7 +66,17 @@ def train(
     as_json: Annotated[bool, typer.Option("--json", help="Print the result as JSON.")] = False,
     quiet: Annotated[bool, typer.Option("--quiet", "-q", help="Show no progress.")] = False,
 ) -> None:
-    """Train a model, or a grid of models, from a configuration.
+    """Train a model from a table, or a model or a grid of models from YAML.
+
+    Of a table, CSV or Parquet, say which column to predict. What each column
+    is taken for is printed, and can be put right by options. The folder gets
+    report.html. slimbayes init TABLE writes the same as YAML, to go on from.
+
+        slimbayes train houses.csv --target price
+
+        slimbayes train houses.csv --target price --ignore id --max-seconds 60
+
+        slimbayes train visits.parquet --target visits --task counts
 
     A first configuration, which needs no files:
 
@@ -68,31 +97,42 @@ def train(
 
     Example: slimbayes train config.yaml method=k_tied epochs=5 --out runs/a
     """
-    with errors_of("train"):
+    words = tables.TableWords(target, task, ignore, categorical, numeric)
+    with errors_of("train"), tables.told_once(config, words):
         from slimbayes.training.networks import check_given
-        from slimbayes.training.parsing import parse_config, read_yaml, with_overrides
+        from slimbayes.training.parsing import parse_config, with_overrides
 
         if ignore_memory:
             os.environ["SLIMBAYES_IGNORE_MEMORY"] = "1"  # for the processes of a grid as well
-        content = read_yaml(config)
-        if data_dir is not None:
-            overrides = [*(overrides or ()), f"data.folder={json.dumps(str(data_dir))}"]
+        content = tables.content_of(config, words, quiet)
+        simple = tables.simple_words(method, members, epochs, max_seconds, lr, seed, data_dir)
+        overrides = [*simple, *(overrides or ())]
         from slimbayes.training.grid import is_grid
 
         if is_grid(content):
-            _grid(config, overrides or [], out, on, workers, print_config, trust or [], as_json, quiet)
+            if with_report is not None:
+                raise ValueError(f"--report is for one run, but {config} is a grid. Use slimbayes evaluate and report.")
+            _grid(config, overrides, out, on, workers, print_config, trust or [], as_json, quiet)
             return
         if on != "local" or workers is not None:
             raise ValueError(f"--on and --workers are for grids, but {config} is one run: it has no key `base`.")
-        content = with_overrides(content, overrides or ())
+        content = with_overrides(content, overrides)
+        if with_report is None:
+            with_report = tables.is_table(config, words)
         parsed: TrainConfig = parse_config(content)
         if not print_config:
             check_given(parsed.net, trust or (), config)
-        _single(parsed, out, resume, print_config, as_json, quiet)
+        _single(parsed, out, resume, print_config, with_report, as_json, quiet)
 
 
 def _single(
-    parsed: "TrainConfig", out: Path | None, resume: bool, print_config: bool, as_json: bool, quiet: bool
+    parsed: "TrainConfig",
+    out: Path | None,
+    resume: bool,
+    print_config: bool,
+    with_report: bool,
+    as_json: bool,
+    quiet: bool,
 ) -> None:
     from slimbayes.training.parsing import as_yaml
 
@@ -115,6 +155,27 @@ def _single(
     if os.environ.get("RANK", "0") != "0":  # under torchrun, the first process speaks for all
         return
     show_result(run, as_json)
+    if with_report:
+        _report(run, as_json, quiet)
+
+
+def _report(run: "Run", as_json: bool, quiet: bool) -> None:
+    """Evaluate a run and write its page, or say what is missing for that."""
+    try:
+        from slimbayes.evaluation.evaluating import evaluate
+        from slimbayes.evaluation.loading import load_subject
+        from slimbayes.report import write_report
+    except ImportError as error:
+        typer.secho(f"slimbayes train: no report was written. {error}", fg="yellow", err=True)
+        return
+    progress = (lambda done, total: None) if quiet else progress_bar("evaluating", "prediction")
+    try:
+        found = evaluate([load_subject(run.folder, trust=run.trust)], progress=progress)
+        path = write_report(found, run.folder / "report.html")
+    except ValueError as error:  # such as a likelihood without evaluation, or no test examples
+        typer.secho(f"slimbayes train: no report was written. {error}", fg="yellow", err=True)
+        return
+    typer.echo(f"Report: {path}", err=as_json)
 
 
 def show_result(run: "Run", as_json: bool) -> None:

@@ -55,7 +55,13 @@ def load_iris(folder: Path, *, validation: int | float = 0.1, test: int | float 
 
 
 def load_wine(folder: Path, *, validation: int | float = 0.1, test: int | float = 0.2, seed: int | None = 0) -> DataSet:
-    """Load 178 wines: 13 measures, 3 growers. Arguments as those of ``load_iris``.
+    """Load 178 wines: 13 measures, 3 growers.
+
+    Args:
+        folder: Not looked at.
+        validation: Count, or fraction, of the rows to choose on.
+        test: Count or fraction to test on.
+        seed: Of the split, which is stratified.
 
     Example:
         >>> load_wine(Path()).task.input_shape
@@ -67,7 +73,13 @@ def load_wine(folder: Path, *, validation: int | float = 0.1, test: int | float 
 def load_breast_cancer(
     folder: Path, *, validation: int | float = 0.1, test: int | float = 0.2, seed: int | None = 0
 ) -> DataSet:
-    """Load 569 tumours: 30 measures, malignant or benign. Arguments as those of ``load_iris``.
+    """Load 569 tumours: 30 measures, malignant or benign.
+
+    Args:
+        folder: Not looked at.
+        validation: Count, or fraction, of the rows to choose on.
+        test: Count or fraction to test on.
+        seed: Of the split, which is stratified.
 
     Example:
         >>> load_breast_cancer(Path()).task.classes
@@ -79,7 +91,13 @@ def load_breast_cancer(
 def load_diabetes(
     folder: Path, *, validation: int | float = 0.1, test: int | float = 0.2, seed: int | None = 0
 ) -> DataSet:
-    """Load 442 patients: 10 measures, and the progression of their diabetes. Arguments as those of ``load_iris``.
+    """Load 442 patients: 10 measures, and the progression of their diabetes.
+
+    Args:
+        folder: Not looked at.
+        validation: Count, or fraction, of the rows to choose on.
+        test: Count or fraction to test on.
+        seed: Of the split.
 
     Example:
         >>> load_diabetes(Path()).task.likelihood

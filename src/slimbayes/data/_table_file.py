@@ -17,6 +17,8 @@ from numpy.typing import NDArray
 #: What stands for a missing value in a CSV file, besides pandas' and Arrow's usual spellings.
 _ALSO_MISSING = ["?", "None", "<NA>"]
 _PARQUET = b"PAR1"
+#: What is warned of.
+COMMAS = "have decimal commas"
 #: Bytes of a file that are taken at once; of a CSV file more, if a row does not fit, up to what Arrow can count to.
 _BLOCK, _LARGEST_BLOCK = 2**19, 2**30
 #: Rows of a Parquet file that are taken at once.
@@ -31,12 +33,14 @@ class TableFile(NamedTuple):
         columns: Arrow's chunked array of each name.
         typed: Whether the file gives its columns types, as Parquet does; otherwise all are text.
         rows: Where the rows stand in the file; None if all are here.
+        decimal_commas: Columns of numbers whose decimal commas have been replaced.
     """
 
     path: Path
     columns: dict[str, Any]
     typed: bool
     rows: NDArray[np.int64] | None = None
+    decimal_commas: tuple[str, ...] = ()
 
 
 def pyarrow() -> Any:
@@ -65,6 +69,7 @@ class TableReader(NamedTuple):
         typed: As in ``TableFile``.
         rows: How many there are.
         batches: Reads the columns of these names from the start: Arrow's tables, each of some of the rows.
+        decimal_commas: As in ``TableFile``.
     """
 
     path: Path
@@ -72,6 +77,7 @@ class TableReader(NamedTuple):
     typed: bool
     rows: int
     batches: Callable[[Collection[str]], Iterator[Any]]
+    decimal_commas: tuple[str, ...] = ()
 
     def blocks(self, size: int, names: Collection[str]) -> Iterator[TableFile]:
         """Yield ``size`` rows at a time, and the rest at last."""
@@ -86,7 +92,7 @@ class TableReader(NamedTuple):
         """Return all of the table."""
         with _reading(self.path):
             table = pyarrow().concat_tables(list(self.batches(self.names)))
-        return TableFile(self.path, _columns_of(table), self.typed)
+        return TableFile(self.path, _columns_of(table), self.typed, decimal_commas=self.decimal_commas)
 
 
 def read_table_file(path: Path) -> TableFile:
@@ -230,7 +236,7 @@ def _open_csv(path: Path) -> TableReader:
             block *= 2  # a row must fit
     if with_commas:
         warnings.warn(
-            f"{path}: the numbers of {', '.join(map(repr, with_commas[:5]))} have decimal commas, and are read so.",
+            f"{path}: the numbers of {', '.join(map(repr, with_commas[:5]))} {COMMAS}, and are read so.",
             stacklevel=4,
         )
 
@@ -242,7 +248,7 @@ def _open_csv(path: Path) -> TableReader:
                     table = table.set_column(index, name, points)
             yield table
 
-    return TableReader(path, known, False, rows, batches)
+    return TableReader(path, known, False, rows, batches, tuple(with_commas))
 
 
 class _Csv(io.RawIOBase):

@@ -134,6 +134,7 @@ def load_table(
     task: str | None = None,
     ignore: str | Sequence[str] = (),
     categorical: str | Sequence[str] = (),
+    parse: str | Sequence[str] = (),
     max_categories: int = 100,
     validation: int | float = 0.1,
     test: int | float = 0.2,
@@ -151,12 +152,14 @@ def load_table(
         folder: Where a relative path may start, besides the working folder.
         path: The file; see ``open_table_file`` for what a CSV file may look like.
         target: Column to predict. Rows where it is missing are dropped with a warning.
-        task: ``"categorical"``: one output for each class. ``"bernoulli"``: one logit, for two classes; its yes is the
-            second in order. ``"gaussian"``: a number, standardised. ``"poisson"``: a count. None: gaussian for
-            numbers, except for at most 10 different whole ones; categorical otherwise, for two classes as well.
+        task: What the target is; None to infer it. ``"categorical"``: one output for each class. ``"bernoulli"``: one
+            logit, for two classes; its yes is the second in order. ``"gaussian"``: a number, standardised.
+            ``"poisson"``: a count. None: gaussian for numbers, except for at most 10 different whole ones; categorical
+            otherwise, for two classes as well.
         ignore: Columns to leave out: row numbers, names and whatever would give the target away.
         categorical: Columns of numbers that are really names, such as codes. Also columns of which only the
             ``max_categories`` most frequent texts matter.
+        parse: Columns of texts, of a Parquet file, that are numbers, dates or truth values as in a CSV file.
         max_categories: The most categories of a column; more are an error, unless it is listed in ``categorical``.
         validation: Count, or fraction, of the rows to choose on.
         test: Count or fraction to test on.
@@ -178,6 +181,9 @@ def load_table(
     with _naming(table.path):
         check_choice("target", target, table.columns)
     as_text, left_out = _names("categorical", categorical, table), _names("ignore", ignore, table)
+    parsed = _names("parse", parse, table)
+    if both := as_text & parsed:
+        raise ValueError(f"Expected `categorical` and `parse` to name different columns, but both have {sorted(both)}.")
     no_inputs = {target} | left_out | _names("split_column", split_column or (), table)
     if len(no_inputs) < 1 + len(left_out) + (split_column is not None):
         raise ValueError(
@@ -186,7 +192,8 @@ def load_table(
         )
 
     with _naming(table.path):
-        goal = read_target(table, target, task, as_text=target in as_text)
+        typed = table.typed and target not in parsed
+        goal = read_target(table._replace(typed=typed), target, task, as_text=target in as_text)
     table = _rows_with_target(table, target, goal)
     values = goal.values[goal.present]
     if split_column is not None:
@@ -197,7 +204,16 @@ def load_table(
 
     inputs = [name for name in table.columns if name not in no_inputs]
     with _naming(table.path):
-        columns = [_column(table, name, rows.train.numpy(), name in as_text, max_categories) for name in inputs]
+        columns = [
+            _column(
+                table._replace(typed=table.typed and name not in parsed),
+                name,
+                rows.train.numpy(),
+                name in as_text,
+                max_categories,
+            )
+            for name in inputs
+        ]
     preparation = Table([spec_of(column) for column in columns if column is not None])
     if not preparation.columns:
         raise ValueError(f"{table.path} has no column left to predict {target!r} from.")

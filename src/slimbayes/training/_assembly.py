@@ -49,7 +49,7 @@ def assemble(run: Run, config: TrainConfig, members: Sequence[Run]) -> None:
     run.begin({**about, **origin}, members[0].task, members[0].preparation)
     run.store_config(config)
     result = {
-        "length": {"epochs": config.epochs, "steps": config.steps},
+        "length": config.length,
         "epochs": results[0]["epochs"],
         "steps": results[0]["steps"],
         "best": index.best,

@@ -31,6 +31,10 @@ from slimbayes.training.parsing import parse_config, read_yaml, with_overrides
 OWN = {"method": "methods", "method.name": "methods", "seed": "seeds"}
 
 
+#: Methods as they may be written.
+Titled = list[str] | dict[str, str | dict[str, Any] | None]
+
+
 def _by_title(value: Any) -> Any:
     """Let names stand for methods without arguments."""
     if isinstance(value, list):
@@ -56,9 +60,11 @@ class Grid(Section):
 
     base: dict[str, Any]
     """The configuration that all cells share: its keys and values, or a file."""
-    methods: Annotated[dict[str, dict[str, Any]] | None, BeforeValidator(_by_title)] = Field(None, min_length=1)
+    methods: Annotated[dict[str, dict[str, Any]] | None, BeforeValidator(_by_title, Titled)] = Field(None, min_length=1)
     """Names, or titles with sections `method`; by default the base's method."""
-    seeds: Annotated[list[Annotated[int, Field(ge=0)]] | None, BeforeValidator(_listed)] = Field(None, min_length=1)
+    seeds: Annotated[list[Annotated[int, Field(ge=0)]] | None, BeforeValidator(_listed, int | list[int])] = Field(
+        None, min_length=1
+    )
     """How many, counted from 0, or a list; by default the base's seed."""
     overrides: dict[str, dict[str, Any]] | None = Field(None, min_length=1)
     """Titles with keys such as `optimiser.lr` and their values."""

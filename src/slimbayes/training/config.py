@@ -5,7 +5,17 @@ import os
 from pathlib import Path
 from typing import Annotated, Any, Literal, Self
 
-from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Field, field_validator, model_validator
+from pydantic import (
+    AfterValidator,
+    BaseModel,
+    BeforeValidator,
+    ConfigDict,
+    Discriminator,
+    Field,
+    Tag,
+    field_validator,
+    model_validator,
+)
 
 __all__ = ["TrainConfig"]
 
@@ -86,6 +96,7 @@ class Optimiser(Section):
     """A torch optimiser, or a sampler for sgmcmc."""
 
     name: Literal["sgd", "adam", "adamw", "sgld", "sghmc"] = "adam"
+    """sgd, adam or adamw; for the method sgmcmc sgld or sghmc."""
     lr: float = Field(1e-3, gt=0)
     """Learning rate of what the network had."""
     factor_lr: float | None = Field(None, gt=0)
@@ -110,12 +121,13 @@ class Schedule(Section):
     """The learning rate over training, as a multiple of the optimiser's."""
 
     name: Literal["constant", "step", "cosine", "cyclical"] = "constant"
+    """constant, step, cosine or cyclical."""
     warmup: float = Field(0.0, ge=0)
     """Epochs over which the rate first grows linearly."""
     at: list[float] = Field(default_factory=list)
     """Of step: epochs at which the rate is multiplied by `factor`."""
     factor: float = Field(0.2, gt=0)
-    """Of step."""
+    """Of step: what the rate is multiplied by."""
     final: float = Field(0.0, ge=0, le=1)
     """Of cosine: the multiple at the end."""
     cycles: int = Field(4, ge=1)
@@ -146,6 +158,7 @@ class Annealing(Section):
     """The weight of the KL over training."""
 
     name: Literal["none", "linear", "stepwise"] = "linear"
+    """none, linear or stepwise."""
     fraction: float = Field(2 / 3, gt=0)
     """Of linear: the weight reaches 1 after this share of training; above 1 it never does."""
     slope: float = Field(5e-5, gt=0)
@@ -202,6 +215,69 @@ class Watch(Section):
         return self
 
 
+class Range(Section):
+    """Numbers from ``low`` to ``high``; whole ones if both are."""
+
+    low: int | float
+    """The least value."""
+    high: int | float
+    """The largest value."""
+    log: bool = False
+    """Look at orders of magnitude rather than at differences."""
+
+    @model_validator(mode="after")
+    def _in_order(self) -> Self:
+        if not self.low < self.high or (self.log and self.low <= 0):
+            wanted = "0 < low < high" if self.log else "low < high"
+            raise ValueError(f"give {wanted}, but got low {self.low:g} and high {self.high:g}")
+        return self
+
+
+class Layers(Section):
+    """Widths of hidden layers: ``depth`` of them, all of one ``width``."""
+
+    width: tuple[Annotated[int, Field(ge=1)], Annotated[int, Field(ge=1)]]
+    """The least and the largest width."""
+    depth: tuple[Annotated[int, Field(ge=1)], Annotated[int, Field(ge=1)]] = (1, 4)
+    """The least and the largest number of layers."""
+
+    @model_validator(mode="after")
+    def _in_order(self) -> Self:
+        for name, (low, high) in {"width": self.width, "depth": self.depth}.items():
+            if low > high:
+                raise ValueError(f"give the lower {name} first, but got [{low}, {high}]")
+        return self
+
+
+def _form(value: Any) -> str:
+    if isinstance(value, list):
+        return "choices"
+    layers = isinstance(value, Layers) or (isinstance(value, dict) and {"width", "depth"} & value.keys())
+    return "layers" if layers else "range"
+
+
+#: What is tried of one key.
+Tried = Annotated[
+    Annotated[list[Any], Field(min_length=1), Tag("choices")]
+    | Annotated[Layers, Tag("layers")]
+    | Annotated[Range, Tag("range")],
+    Discriminator(_form),
+]
+
+
+class Tune(Section):
+    """What `slimbayes tune` tries; training takes no notice of it."""
+
+    trials: int = Field(20, ge=1)
+    """Configurations to try."""
+    pruner: Literal["median", "hyperband", "none"] = "median"
+    """What ends a trial early by its validation NLL: median (worse than half of the others at that epoch), hyperband,
+    none."""
+    space: dict[str, Tried] | None = Field(None, min_length=1)
+    """Keys, such as optimiser.lr, each with a list of choices, with {low: 1e-4, high: 1e-2, log: true}, or, for widths
+    of layers, with {width: [32, 256], depth: [1, 4]}; by default learning rate, widths and the method's scales."""
+
+
 class TrainConfig(Section):
     """Everything that a run depends on.
 
@@ -211,38 +287,55 @@ class TrainConfig(Section):
         ('rank1', 10, 128)
     """
 
-    data: Annotated[Data, BeforeValidator(_named)]
-    net: Annotated[Net, BeforeValidator(_named)]
-    method: Annotated[Method, BeforeValidator(_named)] = Method()
+    data: Annotated[Data, BeforeValidator(_named, str | Data)]
+    """What to train on: a set that `slimbayes data list` shows; further keys are its own options."""
+    net: Annotated[Net, BeforeValidator(_named, str | Net)]
+    """The network; further keys are its own options."""
+    method: Annotated[Method, BeforeValidator(_named, str | Method)] = Method()
+    """How draws are got out of the network; further keys are the arguments of sb.rank1 and so on."""
     likelihood: str | dict[str, Any] | None = None
     """By default what the data ask for; student_t for real values, negative_binomial for counts, ordinal for classes
     that have an order; further keys are its own options, such as ``label_smoothing``."""
     objective: Literal["average", "mixture", "marginal_logits", "marginal_probs"] = "average"
     """Which form of the likelihood's part (appendix D of the rank-1 paper)."""
     member_kl: Literal["sum", "mean"] = "sum"
-    optimiser: Annotated[Optimiser, BeforeValidator(_named)] = Optimiser()
-    schedule: Annotated[Schedule, BeforeValidator(_named)] = Schedule()
-    annealing: Annotated[Annealing, BeforeValidator(_named)] = Annealing()
+    """Whether the members' KL divergences are added, or their mean is taken."""
+    optimiser: Annotated[Optimiser, BeforeValidator(_named, str | Optimiser)] = Optimiser()
+    """A torch optimiser, or a sampler for sgmcmc."""
+    schedule: Annotated[Schedule, BeforeValidator(_named, str | Schedule)] = Schedule()
+    """The learning rate over training, as a multiple of the optimiser's."""
+    annealing: Annotated[Annealing, BeforeValidator(_named, str | Annealing)] = Annealing()
+    """The weight of the KL over training."""
     collect: Collect = Collect()
+    """When swag, subspace and sgmcmc take the weights into their posterior."""
     epochs: int | None = Field(None, ge=1)
     """Passes over the training examples; 10 unless `steps` is given."""
     steps: int | None = Field(None, ge=1)
     """Optimiser steps, instead of epochs."""
+    max_seconds: float | None = Field(None, gt=0)
+    """End after the epoch in which so many seconds have passed; schedule and annealing are those of the full length."""
     batch_size: int = Field(128, ge=1)
     """Distinct examples of an optimiser step, over all processes; the members' copies do not count."""
     accumulate: int = Field(1, ge=1)
     """Parts in which the examples of a step are handled one after another, to save memory."""
     precision: Literal["fp32", "bf16", "fp16"] = "fp32"
+    """fp32, bf16, or fp16 (on a GPU only)."""
     device: Literal["auto", "cpu"] = "auto"
+    """auto takes a GPU if there is one."""
     channels_last: bool = True
     """Memory layout of convolutional networks; faster on most machines."""
     seed: int = Field(0, ge=0, lt=2**63)
+    """Of weights, order, augmentation and noise."""
     evaluation: Evaluation = Evaluation()
+    """What is measured on validation and test examples."""
     watch: Watch = Watch()
+    """What is looked at while a variational model trains; lines of metrics.jsonl with the key `watch`."""
     log_every: int = Field(50, ge=1)
     """Steps between lines of metrics.jsonl."""
     trackers: list[Literal["tensorboard", "wandb", "mlflow"]] = Field(default_factory=list)
     """Where metrics go besides metrics.jsonl; each must be installed."""
+    tune: Tune | None = Field(None, exclude=True)
+    """What `slimbayes tune` tries; training takes no notice of it."""
 
     @model_validator(mode="after")
     def _one_length(self) -> Self:
@@ -252,6 +345,12 @@ class TrainConfig(Section):
             self.__dict__["epochs"] = 10  # not through validation, which would come here again
         return self
 
+    @property
+    def length(self) -> dict[str, Any]:
+        """How long to train: what a finished run's result says that it was made with."""
+        limit = {} if self.max_seconds is None else {"max_seconds": self.max_seconds}
+        return {"epochs": self.epochs, "steps": self.steps, **limit}
+
     def as_json(self) -> dict[str, Any]:
-        """Return the effective configuration as JSON values."""
+        """Return the effective configuration, of training alone, as JSON values."""
         return self.model_dump(mode="json")

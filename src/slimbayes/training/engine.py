@@ -18,7 +18,7 @@ from slimbayes.training.models import check_method
 from slimbayes.training.networks import check_network
 from slimbayes.training.parsing import as_config
 from slimbayes.training.run import Run
-from slimbayes.training.trainer import Trainer
+from slimbayes.training.trainer import AfterEpoch, Trainer
 
 __all__ = ["accelerating", "continue_run", "default_folder", "fit"]
 
@@ -31,6 +31,7 @@ def fit(
     *,
     resume: bool = False,
     quiet: bool = False,
+    after_epoch: AfterEpoch | None = None,
 ) -> Run:
     """Train a model as a configuration says, and write everything to a folder.
 
@@ -43,6 +44,8 @@ def fit(
         resume: Continue what the folder holds, from its last complete epoch. On the same hardware the weights end up
             as if the run had not been interrupted, bit by bit.
         quiet: Show no progress.
+        after_epoch: Called after each epoch that is trained, once it is stored, with its number and its validation
+            scores, None if it was not validated. What it raises ends training; the run can be continued.
 
     Raises:
         FolderInUse: Another process trains in the folder.
@@ -66,7 +69,7 @@ def fit(
         run.check_data_if_there(config)
     else:
         with _alone_in(run.folder):
-            _train(run, config, resume, quiet)
+            _train(run, config, resume, quiet, after_epoch)
     return run
 
 
@@ -94,15 +97,15 @@ def _is_finished(run: Run, config: TrainConfig, resume: bool) -> bool:
     if run.checkpoints.index() is None:  # a run that failed before it had one may be put right
         return False
     run.check_same(config)
-    return run.result is not None and run.result.get("length") == {"epochs": config.epochs, "steps": config.steps}
+    return run.result is not None and run.result.get("length") == config.length
 
 
-def _train(run: Run, config: TrainConfig, resume: bool, quiet: bool) -> None:
+def _train(run: Run, config: TrainConfig, resume: bool, quiet: bool, after_epoch: AfterEpoch | None = None) -> None:
     if _is_finished(run, config, resume):  # another process may have trained it until now
         return
     with (
         accelerating(config, run.folder) as accelerator,
-        closing(Trainer(config, run, accelerator, quiet)) as trainer,
+        closing(Trainer(config, run, accelerator, quiet, after_epoch)) as trainer,
     ):
         trainer.train()
 
@@ -110,7 +113,9 @@ def _train(run: Run, config: TrainConfig, resume: bool, quiet: bool) -> None:
 def default_folder(config: TrainConfig) -> Path:
     """Return where a run goes if nobody says where."""
     net = config.net.name.rpartition(":")[2]
-    return Path("runs") / f"{config.data.name}-{net}-{config.method.name}-seed{config.seed}"
+    path = config.data.options.get("path")  # of one's own file, whose name says more than `table`
+    data = Path(path).name.partition(".")[0] if isinstance(path, str) else config.data.name
+    return Path("runs") / f"{data or config.data.name}-{net}-{config.method.name}-seed{config.seed}"
 
 
 @contextmanager

@@ -142,10 +142,9 @@ def _finished(cells: Sequence[Cell], folder: Path) -> set[str]:
         run = Run(folder / cell.name)
         if run.result is None and run.checkpoints.index() is None:
             continue  # it may have failed for a fault that the grid no longer has
-        length = {"epochs": cell.config.epochs, "steps": cell.config.steps}
         try:
             run.check_unchanged(cell.config)
-            if run.result is not None and run.result.get("length") == length:
+            if run.result is not None and run.result.get("length") == cell.config.length:
                 finished.add(cell.name)
                 if (data := data_of(cell.config)) is not None:
                     run.check_data(data)

@@ -58,6 +58,12 @@ def _records(task: Task, **options: Any) -> nn.Module:
 
 
 def _mlp(task: Task, hidden: Sequence[int] | None = (100,)) -> nn.Module:
+    """Return an MLP.
+
+    Args:
+        task: What is predicted.
+        hidden: Width of each hidden layer.
+    """
     if task.vocabulary is not None:
         raise ValueError("Expected `net.name` to fit the data, but mlp reads real values, not tokens. Use lstm.")
     return nets.MLP(math.prod(task.input_shape), hidden or [100], task.outputs)

@@ -14,7 +14,16 @@ from pydantic import BaseModel, ValidationError
 
 from slimbayes.training.config import TrainConfig
 
-__all__ = ["as_config", "as_yaml", "load_config", "parse_config", "read_yaml", "with_overrides"]
+__all__ = [
+    "as_config",
+    "as_line",
+    "as_yaml",
+    "load_config",
+    "parse_config",
+    "read_yaml",
+    "section_of",
+    "with_overrides",
+]
 
 ModelT = TypeVar("ModelT", bound=BaseModel)
 
@@ -139,16 +148,28 @@ def _explain(model: type[BaseModel], fault: Mapping[str, Any]) -> str:
 def _section(model: type[BaseModel], path: Sequence[str]) -> type[BaseModel]:
     for step in path:
         if step in model.model_fields:
-            model = _model_in(model.model_fields[step].annotation) or model
+            model = section_of(model.model_fields[step].annotation) or model
     return model
 
 
-def _model_in(annotation: Any) -> type[BaseModel] | None:
+def section_of(annotation: Any) -> type[BaseModel] | None:
+    """Return the class of a key's section; None if the key has none."""
     if isinstance(annotation, type) and not isinstance(annotation, types.GenericAlias):
         return annotation if issubclass(annotation, BaseModel) else None
-    return next(filter(None, map(_model_in, typing.get_args(annotation))), None)
+    return next(filter(None, map(section_of, typing.get_args(annotation))), None)
 
 
 def as_yaml(content: Mapping[str, Any]) -> str:
     """Return YAML in the order of ``content``."""
     return yaml.safe_dump(dict(content), sort_keys=False, allow_unicode=True)
+
+
+def as_line(key: str, value: Any) -> str:
+    """Return a key and its value as one line of YAML.
+
+    Example:
+        >>> as_line("hidden", [100, 100])
+        'hidden: [100, 100]'
+    """
+    text = yaml.safe_dump({key: value}, sort_keys=False, allow_unicode=True, default_flow_style=True, width=1_000_000)
+    return text.strip()[1:-1]  # without the braces of the mapping

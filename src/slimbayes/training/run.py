@@ -47,7 +47,16 @@ TRAIN_AGAIN = "Copy the run again, or train it anew in another folder."
 #: Where configurations of before gave a number for what is now left open, with the same training.
 WAS = {"evaluation.samples": 1}
 #: What may differ between a run and its continuation.
-FREE = {"epochs", "steps", "log_every", "trackers", "data.workers", "data.folder", "evaluation.batch_size"}
+FREE = {
+    "epochs",
+    "steps",
+    "max_seconds",
+    "log_every",
+    "trackers",
+    "data.workers",
+    "data.folder",
+    "evaluation.batch_size",
+}
 
 
 class Run:
@@ -236,7 +245,7 @@ class Run:
     def check_unchanged(self, config: TrainConfig) -> None:
         """Raise unless a fresh run under this configuration would be the one in the folder; its length counts."""
         self.check_same(config)
-        before, now = ({"epochs": one.epochs, "steps": one.steps} for one in (self.config, config))
+        before, now = self.config.length, config.length
         if before != now:  # a run that is made longer is not what a fresh one would have been
             raise ValueError(f"The run in {self.folder} was started with another length: {before}, now {now}.")
 

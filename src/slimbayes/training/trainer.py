@@ -3,6 +3,7 @@
 import itertools
 import math
 import time
+from collections.abc import Callable
 from functools import partial
 from typing import Any
 
@@ -37,7 +38,10 @@ from slimbayes.training.networks import build_network
 from slimbayes.training.rates import build_cycles, build_optimiser, build_schedule, restore_schedule, switch_noise
 from slimbayes.training.run import Run
 
-__all__ = ["Trainer"]
+__all__ = ["AfterEpoch", "Trainer"]
+
+#: Called after an epoch with its number and its validation scores.
+AfterEpoch = Callable[[int, dict[str, float] | None], None]
 
 #: Steps at the end of an epoch for whose outputs a likelihood's learned scale is set.
 NOISE_STEPS = 100
@@ -46,7 +50,15 @@ NOISE_STEPS = 100
 class Trainer:
     """Everything that a run needs while it goes."""
 
-    def __init__(self, config: TrainConfig, run: Run, accelerator: Accelerator, quiet: bool) -> None:
+    def __init__(
+        self,
+        config: TrainConfig,
+        run: Run,
+        accelerator: Accelerator,
+        quiet: bool,
+        after_epoch: AfterEpoch | None = None,
+    ) -> None:
+        self.after_epoch = after_epoch
         self.config, self.run, self.accelerator, self.quiet = config, run, accelerator, quiet
         self.main = accelerator.is_main_process
         seed_everything(config.seed)
@@ -68,6 +80,7 @@ class Trainer:
         self.bare.train()
         self._prepare(0 if state is None else state["elbo"]["steps"])
         self.seconds, self.cpu_seconds = 0.0, 0.0
+        self.clock, self.over = time.perf_counter(), False
         check_memory(config, self.bare, self.data, quiet or not self.main)
         if self.main:
             self._begin(state is None)
@@ -171,6 +184,8 @@ class Trainer:
         if self.accelerator.scaler is not None:
             self.accelerator.scaler.load_state_dict(state["scaler"])
         self.seconds = state["seconds"]
+        self.clock = time.perf_counter() - state.get("spent", self.seconds)  # not in runs of an earlier version
+        self.over = state.get("over", False)
         self.cpu_seconds = state.get("cpu_seconds", math.nan)  # not in runs of an earlier version
         if self.watcher is not None:
             self.watcher.load_state_dict(state["watch"])
@@ -185,12 +200,18 @@ class Trainer:
     def train(self) -> None:
         """Train the epochs that are left, then score the best checkpoint."""
         for epoch in range(self.first, self.epochs):
+            if self.over and self._out_of_time():  # it had ended, but for its result
+                self.epochs = epoch
+                break
             start, cpu_start = time.perf_counter(), time.process_time()
             try:
                 means = self.epoch(epoch)
                 self._check_weights()
                 self.seconds += time.perf_counter() - start - self._watched()
                 self.cpu_seconds += time.process_time() - cpu_start
+                self.over = self._out_of_time()
+                if self.over:
+                    self.epochs = epoch + 1
                 self._finish_epoch(epoch + 1, means)
             except (NonFiniteLoss, NonFiniteOutput) as error:
                 good = self.run.checkpoints.last_good()
@@ -198,6 +219,13 @@ class Trainer:
                     f"{str(error).rstrip('.')}. {good} Try a lower learning rate, or clip_norm."
                 ) from None
         self._finish()
+
+    def _out_of_time(self) -> bool:
+        limit = self.config.max_seconds
+        if limit is None:
+            return False
+        spent = time.perf_counter() - self.clock >= limit
+        return bool(self._total(torch.tensor([float(spent)])) > 0)  # all processes end together
 
     def epoch(self, epoch: int) -> dict[str, Any]:
         """Train one epoch, counted from 0; return the means of its terms."""
@@ -295,6 +323,8 @@ class Trainer:
                 "scaler": None if scaler is None else scaler.state_dict(),
                 "random": states,
                 "seconds": self.seconds,
+                "spent": time.perf_counter() - self.clock,
+                "over": self.over,
                 "cpu_seconds": self.cpu_seconds,
                 "watch": {} if self.watcher is None else self.watcher.state_dict(),
             }
@@ -307,6 +337,8 @@ class Trainer:
         if validation is not None and config.trackers:
             self.accelerator.log({f"validation/{name}": value for name, value in validation.items()}, step)
         self.accelerator.wait_for_everyone()
+        if self.main and self.after_epoch is not None:
+            self.after_epoch(epoch, validation)
 
     def _share_buffers(self, model: BayesianModel) -> None:
         if self.accelerator.num_processes > 1:
@@ -332,7 +364,7 @@ class Trainer:
                 scores[part] = self._scores(best, part, samples)
         if self.main:
             result = {
-                "length": {"epochs": self.config.epochs, "steps": self.config.steps},
+                "length": self.config.length,
                 "epochs": self.epochs,
                 "steps": self.loop.elbo.steps,
                 "best": index.best,
