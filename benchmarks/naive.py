@@ -13,7 +13,7 @@ PRIOR_MEAN, PRIOR_STD = 1.0, 0.1
 class NaiveRank1(nn.Module):
     """A linear or convolutional layer whose rows are scaled by factors that every row draws anew.
 
-    Row n of member k goes through y = ((x ∘ s) W) ∘ r + b_k, with s ~ N(loc_k, softplus(rho_k)²) and r alike.
+    Row n of member k goes through y = ((x ∘ s) W) ∘ r + b_k, with s ~ N(loc_k, softplus(rho_k)²) and r in the same way.
 
     Args:
         layer: Without groups; its weight is taken over.

@@ -51,9 +51,8 @@ def coverage(name: str, method: str, split: int) -> dict[str, Any]:
     ``kurtosis`` is that of the test errors: 3 if they are normal.
     """
     data_options = {"name": "uci", "set": name, "split": split}
-    options = {"members": 4} if method == "deep_ensemble" else {}
     with tempfile.TemporaryDirectory() as folder:
-        config = {"data": data_options, "net": "mlp", "method": {"name": method, **options}}
+        config = {"data": data_options, "net": "mlp", "method": method}
         start = time.perf_counter()
         run = fit(config, Path(folder) / "run", quiet=True)
         seconds = time.perf_counter() - start

@@ -1,8 +1,10 @@
-"""The compiled kernels in tests: some need them, others must hold without them."""
+"""What is there for speed alone, in tests: some need it, others must hold without it."""
 
 from contextlib import contextmanager
 
 import pytest
+
+from slimbayes.layers import base
 
 try:
     from slimbayes._fast import library
@@ -10,6 +12,8 @@ except ImportError:  # the folder may be deleted
     library = None
 
 status = "not there: slimbayes._fast is deleted" if library is None else library.status()
+#: Whether layers ask ``slimbayes._fast``: it may be deleted, or switched off.
+with_fast = base._find_fast() is not None
 needs_kernels = pytest.mark.skipif(status != "used", reason=f"compiled kernels: {status}")
 
 

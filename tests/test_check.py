@@ -245,12 +245,12 @@ def test_a_network_that_cannot_be_copied_answers(method):
 def test_time_first_inside_is_found_whatever_the_network_returns_beside():
     """Before, states that it returns time first ended the search: with as many rows as steps, draws were mixed."""
 
-    class Turned(Concatenated):
+    class Transposed(Concatenated):
         def forward(self, x):
             states = self.f(x.transpose(0, 1))
             return states.mean(0), states
 
-    model = sb.mean_field(Turned(), estimator="flipout")
+    model = sb.mean_field(Transposed(), estimator="flipout")
     for batch, samples in ((12, 2), (24, 1), (5, 1)):
         with pytest.raises(ValueError, match="Layer f got 24 rows"):
             model(torch.randn(batch, 24, WIDTH), samples=samples)

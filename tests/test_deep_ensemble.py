@@ -299,6 +299,8 @@ def test_a_member_joins_a_trained_ensemble():
 def test_members_join_deep_ensembles_only():
     with pytest.raises(TypeError, match="made by rank1"):
         sb.add_member(sb.rank1(nn.Linear(4, 2)), nn.Linear(4, 2))
+    with pytest.raises(TypeError, match="made by swag"):  # its networks are centres of distributions
+        sb.add_member(sb.swag(nn.Linear(4, 2)), nn.Linear(4, 2))
     with pytest.raises(TypeError, match="`network`"):
         sb.add_member(sb.deep_ensemble(mlp, 2), mlp)
 

@@ -75,15 +75,28 @@ def test_the_package_is_typed_and_licensed():
 def test_only_the_registry_tells_methods_apart_by_name():
     names = set(method_names())
     wrong = []
-    for path in SOURCE.rglob("*.py"):
-        if path.parent.name == "methods":
+    for path in (
+        path for folder in (SOURCE, ROOT / "benchmarks", ROOT / "reproductions") for path in folder.rglob("*.py")
+    ):
+        if path == SOURCE / "methods" / "registry.py" or ".venv" in path.parts:
             continue
         for node in ast.walk(ast.parse(path.read_text())):
-            if isinstance(node, ast.Compare):
-                words = {part.value for part in ast.walk(node) if isinstance(part, ast.Constant)}
-                if names & words:
-                    wrong.append(f"{path.relative_to(SOURCE)}:{node.lineno} {ast.unparse(node)}")
+            words = {
+                one.value
+                for operand in compared(node)
+                for one in (operand, *getattr(operand, "elts", ()))
+                if isinstance(one, ast.Constant)
+            }
+            if names & words:
+                wrong.append(f"{path.relative_to(ROOT)}:{node.lineno} {ast.unparse(node)}")
     assert not wrong
+
+
+def compared(node):
+    """Return what a piece of code compares: the sides of ==, != or in, the patterns of a match."""
+    if isinstance(node, ast.Compare):
+        return [node.left, *node.comparators]
+    return [node.value] if isinstance(node, ast.MatchValue) else []
 
 
 def test_what_a_wheel_is_asked_without_torch():

@@ -9,6 +9,7 @@ from torch import Tensor, nn
 from torch.nn.utils.rnn import pack_padded_sequence, pad_packed_sequence
 
 import slimbayes as sb
+from slimbayes import _chunks
 
 MEMBERS = 3
 
@@ -177,6 +178,18 @@ def test_the_bound_on_memory_bounds_rows(rows_allowed: int, samples: int, larges
     assert probe == MEMBERS
     assert max(chunks) == largest
     assert sum(chunks) == MEMBERS * max(samples, 1) * 40
+
+
+@pytest.mark.parametrize(("width", "samples"), [(2**13, 1), (2**13, 8), (2**17, 1)])
+def test_on_a_cpu_the_cache_bounds_rows_long_before_memory_does(width: int, samples: int) -> None:
+    """A layer's output of a chunk is no larger than the cache's share, unless that would be few rows."""
+    net = nn.Sequential(nn.Linear(2, width, bias=False), nn.Linear(width, 1, bias=False))
+    model = sb.rank1(net, members=MEMBERS, factors="input", include=["0"])
+    _, *chunks = seen_rows(model, torch.randn(100, 2), samples=samples)
+    output = 4 * width  # bytes of a row in single precision
+    assert max(chunks) <= max(_chunks.CACHE // output, _chunks.LEAST_ROWS)
+    assert sum(chunks) == MEMBERS * samples * 100
+    assert len(chunks) < sum(chunks) / 16  # and no chunk is so small that calls take most of the time
 
 
 def test_a_seed_decides_everything_and_leaves_the_global_state_alone() -> None:

@@ -7,6 +7,7 @@ from torch import nn
 
 import slimbayes as sb
 from cases import METHODS, build
+from compiled_kernels import with_fast
 from slimbayes.sampling import BLOCK, Blocks, Part
 
 try:
@@ -144,7 +145,7 @@ def test_two_examples_are_uncorrelated_over_the_draws_of_a_pass(name, pass_of, m
     assert np.abs(correlation - np.eye(8)).max() < 3 * 5 / draws**0.5
 
 
-@pytest.mark.skipif(row_noise is None, reason="slimbayes._fast is deleted: rows draw noise of their own")
+@pytest.mark.skipif(not with_fast, reason="slimbayes._fast is deleted or switched off: rows draw noise of their own")
 def test_draws_have_signs_of_their_own(monkeypatch):
     model = sb.rank1(nn.Linear(64, 1), members=4, dropout_rate=0.3, init="ones", factors="input")
     factor = model.net.input_factor

@@ -40,7 +40,7 @@ class LowRankTable(OfStudy):
         return of_paper(self.columns, self._paper(), "posterior")
 
     def _paper(self) -> Paper:
-        return {row if row == "mean_field" else self._title(row): numbers for row, numbers in self.paper.items()}
+        return {self._title(row) if row.isdigit() else row: numbers for row, numbers in self.paper.items()}
 
     def _title(self, rank: int | str) -> str:
         return _TITLES[self.source].format(rank)

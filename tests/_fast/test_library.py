@@ -50,6 +50,7 @@ def test_another_library_is_not_loaded(copied, monkeypatch):
         file.write(b"more")
     monkeypatch.setattr(library.ctypes, "CDLL", lambda path: pytest.fail("it was loaded"))
     assert "is not the file that was installed" in library.status()
+    assert library.kernel("scale", torch.float32) is None
 
 
 @needs_kernels
@@ -57,6 +58,7 @@ def test_a_library_of_other_sources(copied):
     with (copied / "rows.inc").open("a") as file:
         file.write("/* changed */")
     assert "was compiled from other sources" in library.status()
+    assert library.kernel("scale", torch.float32) is None
 
 
 @needs_kernels
@@ -66,6 +68,7 @@ def test_a_library_that_cannot_be_loaded(copied):
     hashes["library"] = library.hashlib.sha256(b"not a library").hexdigest()
     (copied / library.HASHES).write_text(json.dumps(hashes))
     assert "cannot be loaded" in library.status()
+    assert library.kernel("scale", torch.float32) is None
 
 
 @needs_kernels

@@ -60,8 +60,9 @@ def gradients_by_autograd(
         >>> gradients_by_autograd(lambda x: x**3, [x], [torch.tensor(1.0)])
         (tensor(27., grad_fn=<MulBackward0>),)
     """
-    wanted = [x for x in inputs if isinstance(x, Tensor) and x.requires_grad]
-    with torch.enable_grad():
+    with torch.enable_grad():  # as views, since one tensor may be two of the inputs
+        inputs = [x.view_as(x) if isinstance(x, Tensor) and x.requires_grad else x for x in inputs]
+        wanted = [x for x in inputs if isinstance(x, Tensor) and x.requires_grad]
         outputs = function(*inputs)
         outputs = outputs if isinstance(outputs, tuple) else (outputs,)
         found = iter(torch.autograd.grad(outputs, wanted, gradients, create_graph=True, allow_unused=True))

@@ -14,13 +14,13 @@ from slimbayes._fast.guards import autograd_wanted, gradients_by_autograd, ordin
 from slimbayes._fast.row_noise import SignedNoise
 from slimbayes._fast.scaled_rows import (
     Layout,
-    fit,
     layout_of,
     lying_as,
     plain_scaled,
     prepared,
     scaled,
     scaled_back,
+    tables_fit,
     too_large,
 )
 
@@ -52,11 +52,9 @@ def scaled_linear(x: Tensor, weight: Tensor, s: Any, r: Any, bias: Tensor | None
     before, after = prepared(x, s, None, axis), prepared(x, r, bias, axis)
     if before is None or after is None or too_large(x):
         return None
-    layout = layout_of(x, before[0], x.dim() - 1)
+    layout = layout_of(x, *before, x.dim() - 1)
     outputs, inputs = weight.shape
-    if layout is None or x.shape[-1] != inputs:
-        return None
-    if not fit(len(x), inputs, *before) or not fit(len(x), outputs, *after):
+    if layout is None or x.shape[-1] != inputs or not tables_fit(len(x), outputs, x.dtype, *after):
         return None
     try:
         y: Tensor = _ScaledLinear.apply(x, weight, after[1], layout, *before[0], *after[0])
@@ -69,20 +67,20 @@ class _ScaledLinear(torch.autograd.Function):
     @staticmethod
     def forward(ctx: Any, x: Tensor, weight: Tensor, bias: Tensor | None, layout: Layout, *parts: Any) -> Tensor:
         y = F.linear(scaled(x, parts[:3], None, layout), weight)
-        of_y = layout_of(y, parts[3:], y.dim() - 1)
+        of_y = layout_of(y, parts[3:], bias, y.dim() - 1)
         assert of_y is not None  # what a product makes is contiguous
-        ctx.layouts = layout, of_y
         ctx.save_for_backward(x, weight, bias, y, *parts)
         return scaled(y, parts[3:], bias, of_y)
 
     @staticmethod
     def backward(ctx: Any, grad: Tensor) -> tuple[Tensor | None, ...]:
         x, weight, bias, y, *parts = ctx.saved_tensors
-        if autograd_wanted(grad):
+        s, r = parts[:3], parts[3:]
+        layout, layout_of_y = layout_of(x, s, None, x.dim() - 1), layout_of(y, r, bias, y.dim() - 1)
+        if layout is None or layout_of_y is None or autograd_wanted(grad):
             of_x, of_weight, of_bias, *of_parts = gradients_by_autograd(_plain, (x, weight, bias, *parts), [grad])
             return of_x, of_weight, of_bias, None, *of_parts
         needs_x, needs_weight, needs_bias, _, needs_s, _, _, needs_r, *_ = ctx.needs_input_grad
-        (layout, layout_of_y), s, r = ctx.layouts, parts[:3], parts[3:]
         of_y = torch.empty_like(y)
         of_r, of_r_deviation, of_bias = scaled_back(
             lying_as(grad, y), y, r, bias if needs_bias else None, layout_of_y, of_y, needs_r
@@ -95,7 +93,7 @@ class _ScaledLinear(torch.autograd.Function):
                 if needs_weight:
                     of_weight = of_y.flatten(0, -2).T @ scaled(x, s, None, layout).flatten(0, -2)
                 if needs_x or needs_s:
-                    of_x = of_y @ weight
+                    of_x = lying_as(of_y @ weight, x)
                     of_s, of_s_deviation, _ = scaled_back(of_x, x, s, None, layout, of_x if needs_x else None, needs_s)
         of_x = of_x if needs_x else None
         return of_x, of_weight, of_bias, None, of_s, of_s_deviation, None, of_r, of_r_deviation, None

@@ -52,8 +52,8 @@ def scale_rows(x: Tensor, values: Tensor | SignedNoise, bias: Tensor | None, axi
         return None
     parts, bias = found
     channel_dim %= x.dim()
-    layout = layout_of(x, parts, channel_dim)
-    if layout is None or not fit(len(x), x.shape[channel_dim], parts, bias):
+    layout = layout_of(x, parts, bias, channel_dim)
+    if layout is None:
         return None
     try:
         return _ScaleRows.apply(x, bias, layout, channel_dim, *parts)
@@ -64,16 +64,14 @@ def scale_rows(x: Tensor, values: Tensor | SignedNoise, bias: Tensor | None, axi
 def prepared(
     x: Tensor, values: Tensor | SignedNoise, bias: Tensor | None, axis: int
 ) -> tuple[Parts, Tensor | None] | None:
-    """Return the parts of the values and the bias in the type that the kernels want beside x, or None."""
+    """Return the parts of the values and the bias, beside bfloat16 in float32; None if not all are plain tensors."""
     parts: Parts = values.parts() if isinstance(values, SignedNoise) else (values, None, None)
-    if kernel("scale", x.dtype) is None or axis or x.numel() == 0 or not ordinary(x, bias, *parts):
+    if axis or kernel("scale", x.dtype) is None or not ordinary(x, bias, *parts):
         return None
     if x.dtype is torch.bfloat16:  # factors have more digits than what they scale
         parts = (parts[0].float(), *parts[1:])
         bias = None if bias is None else bias.float()
-    real = torch.float64 if x.dtype is torch.float64 else torch.float32
-    tables = (*parts[:2], bias)
-    return (parts, bias) if all(table is None or table.dtype is real for table in tables) else None
+    return parts, bias
 
 
 def too_large(x: Tensor) -> bool:
@@ -81,23 +79,12 @@ def too_large(x: Tensor) -> bool:
     return x.numel() > MOST_FOR_ONE_THREAD and torch.get_num_threads() > 1
 
 
-def fit(rows: int, channels: int, parts: Parts, bias: Tensor | None) -> bool:
-    """Tell whether shapes and strides of values and bias are what the kernels take for so many rows and channels."""
-    loc, deviation, bits = parts
-    draws = len(loc)
-    if deviation is not None and bits is not None:
-        draws = len(deviation)
-        if bits.dtype is not torch.uint8 or bits.shape != (rows, -(-channels // 8)) or not bits.is_contiguous():
-            return False
-    if rows % draws or draws % len(loc) or (bias is not None and rows % len(bias)):
-        return False
-    return all(
-        table is None or (table.shape[1:] == (channels,) and table.is_contiguous()) for table in (loc, deviation, bias)
-    )
+def layout_of(x: Tensor, parts: Parts, bias: Tensor | None, channel_dim: int) -> Layout | None:
+    """Return how x lies in memory; None if types, shapes or strides are not those that the kernels take.
 
-
-def layout_of(x: Tensor, parts: Parts, channel_dim: int) -> Layout | None:
-    """Return how x lies in memory; None if its strides are not what the kernels take."""
+    Nothing passes a pointer to a kernel that has not been here, in the backward pass too: hooks may have changed what
+    was saved for it.
+    """
     planes = channel_dim != x.dim() - 1
     if planes and channel_dim != 1:
         return None
@@ -107,8 +94,29 @@ def layout_of(x: Tensor, parts: Parts, channel_dim: int) -> Layout | None:
     elif not x.is_contiguous():
         return None
     rows, channels = x.shape[0], x.shape[channel_dim]
+    if not tables_fit(rows, channels, x.dtype, parts, bias):
+        return None
     draws = len(parts[0] if parts[1] is None else parts[1])
     return Layout(len(parts[0]), draws, rows // draws, x.numel() // (rows * channels), channels, planes)
+
+
+def tables_fit(rows: int, channels: int, dtype: torch.dtype, parts: Parts, bias: Tensor | None) -> bool:
+    """Tell whether types, shapes and strides of values and bias are those that the kernels take beside such an x."""
+    loc, deviation, bits = parts
+    draws = len(loc)
+    if not rows * channels:
+        return False
+    if deviation is not None and bits is not None:
+        draws = len(deviation)
+        if bits.dtype is not torch.uint8 or bits.shape != (rows, -(-channels // 8)) or not bits.is_contiguous():
+            return False
+    if rows % draws or draws % len(loc) or (bias is not None and rows % len(bias)):
+        return False
+    real = torch.float64 if dtype is torch.float64 else torch.float32
+    return all(
+        table is None or (table.dtype is real and table.shape[1:] == (channels,) and table.is_contiguous())
+        for table in (loc, deviation, bias)
+    )
 
 
 def _address(x: Tensor | None) -> int | None:
@@ -116,7 +124,7 @@ def _address(x: Tensor | None) -> int | None:
 
 
 def scaled(x: Tensor, parts: Parts, bias: Tensor | None, layout: Layout) -> Tensor:
-    """Return x ∘ v + b."""
+    """Return x ∘ v + b; ``layout_of`` these tensors has been found."""
     y = torch.empty_like(x)
     biases = 1 if bias is None else len(bias)
     kernel("scale", x.dtype)(x.data_ptr(), *map(_address, parts), *layout, _address(bias), biases, y.data_ptr())
@@ -126,7 +134,7 @@ def scaled(x: Tensor, parts: Parts, bias: Tensor | None, layout: Layout) -> Tens
 def scaled_back(
     grad: Tensor, x: Tensor, parts: Parts, bias: Tensor | None, layout: Layout, of_x: Tensor | None, sums: bool
 ) -> tuple[Tensor | None, ...]:
-    """Go back through ``scaled``.
+    """Go back through ``scaled``; ``layout_of`` these tensors has been found.
 
     Args:
         grad: Of the result, lying in memory as x does.
@@ -158,14 +166,15 @@ def scaled_back(
 class _ScaleRows(torch.autograd.Function):
     @staticmethod
     def forward(ctx: Any, x: Tensor, bias: Tensor | None, layout: Layout, channel_dim: int, *parts: Any) -> Tensor:
-        ctx.layout, ctx.channel_dim = layout, channel_dim
+        ctx.channel_dim = channel_dim
         ctx.save_for_backward(x, bias, *parts)
         return scaled(x, parts, bias, layout)
 
     @staticmethod
     def backward(ctx: Any, grad: Tensor) -> tuple[Tensor | None, ...]:
         x, bias, *parts = ctx.saved_tensors
-        if autograd_wanted(grad):
+        layout = layout_of(x, parts, bias, ctx.channel_dim)
+        if layout is None or autograd_wanted(grad):
             of_x, of_bias, _, *of_parts = gradients_by_autograd(
                 plain_scaled, (x, bias, ctx.channel_dim, *parts), [grad]
             )
@@ -173,13 +182,13 @@ class _ScaleRows(torch.autograd.Function):
         needs_x, needs_bias, _, _, *needs = ctx.needs_input_grad
         grad = lying_as(grad, x)
         of_x = torch.empty_like(x) if needs_x else None
-        of_loc, of_deviation, of_bias = scaled_back(grad, x, parts, bias, layout=ctx.layout, of_x=of_x, sums=any(needs))
+        of_loc, of_deviation, of_bias = scaled_back(grad, x, parts, bias, layout, of_x=of_x, sums=any(needs))
         return of_x, of_bias if needs_bias else None, None, None, of_loc, of_deviation, None
 
 
 def lying_as(grad: Tensor, x: Tensor) -> Tensor:
-    """Return the gradient in the type and memory format of x."""
-    same = grad.dtype is x.dtype and grad.stride() == x.stride()
+    """Return the gradient in the type and memory format of x, whose shape it has."""
+    same = grad.dtype is x.dtype and grad.shape == x.shape and grad.stride() == x.stride()
     return grad if same else torch.empty_like(x).copy_(grad)
 
 

@@ -19,7 +19,7 @@ class Rank1MultiheadAttention(Attention):
 
     Shape:
         - Query ``(target, members * m, embed_dim)``, key and value ``(source, members * m, ...)``; the first
-          two axes change places with ``batch_first``. Output: as ``nn.MultiheadAttention``.
+          two axes are swapped with ``batch_first``. Output: as ``nn.MultiheadAttention``.
 
     Example:
         >>> layer = Rank1MultiheadAttention(8, 2, batch_first=True, members=3)

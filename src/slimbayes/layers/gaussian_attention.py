@@ -17,7 +17,7 @@ class GaussianMultiheadAttention(GaussianKernels, Attention):
     """``nn.MultiheadAttention`` whose projections are Gaussian; the learned extra key and value stay points.
 
     Shape:
-        - Query ``(target, rows, embed_dim)``, key and value ``(source, rows, ...)``; the first two axes change places
+        - Query ``(target, rows, embed_dim)``, key and value ``(source, rows, ...)``; the first two axes are swapped
           with ``batch_first``. Output: as ``nn.MultiheadAttention``.
 
     Example:

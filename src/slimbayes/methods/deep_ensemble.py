@@ -105,7 +105,7 @@ def add_member(model: BayesianModel, network: nn.Module) -> BayesianModel:
         5
     """
     net = getattr(model, "net", None)
-    if not isinstance(net, Networks) or model.method != "deep_ensemble":
+    if not isinstance(net, Networks) or net.posterior is not None:
         made = f"one made by {model.method}" if isinstance(model, BayesianModel) else type(model).__name__
         raise TypeError(f"Expected argument `model` to be made by sb.deep_ensemble, but got {made}.")
     if not isinstance(network, nn.Module):
