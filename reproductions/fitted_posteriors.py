@@ -99,10 +99,10 @@ def _laplace(structure: str) -> Callable[[nn.Module, Data], sb.BayesianModel]:
 ROWS: dict[str, Callable[[nn.Module, Data], sb.BayesianModel]] = {
     "the network as it is": lambda net, data: sb.deterministic(net),
     "fit_posterior, rank1": _fitted("rank1"),
+    "fit_posterior, rank1, output factors, with a temperature": _fitted("rank1", tempered=True, factors="output"),
     "MC dropout, rate 0.02": lambda net, data: sb.mc_dropout(net, trained=True),
     "fit_posterior, mean_field": _fitted("mean_field", prior_std=0.05, bayesian_bias=False),
     "fit_posterior, k_tied": _fitted("k_tied", prior_std=0.05, bayesian_bias=False),
-    "fit_posterior, rank1, with a temperature": _fitted("rank1", tempered=True),
     "Laplace, last layer, full": _laplace("full"),
     "Laplace, last layer, Kronecker": _laplace("kron"),
     "Laplace, last layer, diagonal": _laplace("diag"),
@@ -152,6 +152,7 @@ def measure(name: str, chosen: list[str]) -> None:
                 else _scores(p, targets)
                 for kind, p in both.items()
             }
+            out.parent.mkdir(parents=True, exist_ok=True)
             write_json(out, stored)
             print(name, label, part, row["parts"][part], flush=True)
 

@@ -123,7 +123,7 @@ def _summed(gradient: Tensor, members: int) -> Tensor:
 
 @torch.enable_grad()
 def _curvature_noise(reading: Likelihood, outputs: Tensor, targets: Tensor, generator: Generator) -> Tensor:
-    r"""Return :math:`A s` with :math:`A A^\top` the curvature in the outputs of each draw and example, s random signs."""
+    r"""Return :math:`A s`: :math:`A A^\top` is the curvature in each example's outputs, s random signs."""
     shape, size = outputs.shape, outputs[0, 0].numel()
     if size > MOST_OUTPUTS:
         raise ValueError(

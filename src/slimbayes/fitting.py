@@ -66,7 +66,7 @@ def fit_posterior(
         method: Any method whose random numbers have scales of their own.
         likelihood: ``"categorical"``, ``"gaussian"``, ... The standard deviation of ``"gaussian"`` is the root mean
             square of the residuals; ``sb.Gaussian(noise=0.1)`` states it.
-        multiplier: m; None for the one whose draws have the best log-likelihood on ``validation_batches``, as a mixture.
+        multiplier: m; None for the one whose mixture of draws has the best log-likelihood on ``validation_batches``.
         tolerance: With a search: take the largest m whose mean log-likelihood is at most so many nats below the best.
         validation_batches: Data for the search; None for ``batches``.
         temperature: Calibrates the predictions that the search compares, and is left fitted to those of the model that
@@ -122,8 +122,8 @@ def _kept(name: str, batches: Batches) -> Batches:
         raise ValueError(f"Expected argument `{name}` to have examples, but it is empty. Give some.")
     if not isinstance(first, (tuple, list)) or len(first) != 2 or not isinstance(first[1], Tensor):
         raise TypeError(
-            f"Expected argument `{name}` to give pairs of inputs and a tensor of targets, but got {type(first).__name__}. "
-            "Put several inputs into a tuple or dict: ((x1, x2), y)."
+            f"Expected argument `{name}` to give pairs of inputs and a tensor of targets, but got "
+            f"{type(first).__name__}. Put several inputs into a tuple or dict: ((x1, x2), y)."
         )
     return batches
 
@@ -180,8 +180,8 @@ def _with_curvature(
 
 def _no_scales(method: str) -> ValueError:
     return ValueError(
-        f"Expected argument `method` to have scales that can be set, as 'rank1', 'mean_field' and 'k_tied' have, but got "
-        f"{method!r}. Choose another of {method_names()}."
+        "Expected argument `method` to have scales that can be set, as 'rank1', 'mean_field' and 'k_tied' have, but "
+        f"got {method!r}. Choose another of {method_names()}."
     )
 
 

@@ -198,15 +198,15 @@ class TiedScale(Scale):
 
     @torch.no_grad()
     def take(self, values: Tensor) -> None:
-        r"""Make :math:`\sigma = U V^\top` nearest to ``values`` t, in the sense of :math:`KL(N(0, \sigma^2) \| N(0, t^2))`.
+        r"""Make :math:`\sigma = U V^\top` nearest to ``values`` t, by the divergence of the normals that have them.
 
-        That minimises :math:`\sum_{ij} \sigma_{ij}^2 / (2 t_{ij}^2) - \log \sigma_{ij}`, by steps that never raise it:
+        It minimises the KL, :math:`\sum_{ij} \sigma_{ij}^2 / (2 t_{ij}^2) - \log \sigma_{ij}` + const., by steps that never raise it:
 
         .. math::
             u_{ia} \leftarrow u_{ia} \sqrt{\frac{\sum_j v_{ja} / \sigma_{ij}}{\sum_j v_{ja} \sigma_{ij} / t_{ij}^2}}
 
-        and the same for v, because :math:`\sigma^2` and :math:`-\log \sigma` are convex: by Jensen's inequality they are
-        at most sums over a of functions of each u.
+        and the same for v. (:math:`\sigma^2` and :math:`-\log \sigma` are convex, so by Jensen's inequality each is at
+        most a sum over a of functions of one u.)
         """
         precision = values.double().movedim(self.output_dim, 0).flatten(1).square().reciprocal()  # (outputs, inputs)
         u, v = (log.double().exp() for log in (self.log_u, self.log_v))

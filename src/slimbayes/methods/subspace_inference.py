@@ -1,7 +1,7 @@
 """The posterior in the subspace of training's principal directions (Izmailov et al. 2019, section 3)."""
 
 import math
-from collections.abc import Callable, Iterable, Iterator, Sized
+from collections.abc import Iterable, Iterator, Sized
 from functools import cached_property
 from typing import Any
 
