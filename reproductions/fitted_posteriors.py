@@ -31,7 +31,7 @@ __all__ = ["NETWORKS", "ROWS", "table"]
 
 #: The networks, by their depth, with the public weights of that name.
 NETWORKS = {"resnet20": 20, "resnet56": 56}
-HALF, BATCH, SEVERITY, SHIFTED, FOREIGN = 5000, 100, 3, 1000, 1000
+HALF, SEARCHED, BATCH, SEVERITY, SHIFTED, FOREIGN = 5000, 2000, 100, 3, 1000, 1000
 FOREIGN_SETS = ("cifar100", "fashion_mnist")
 PARTS = ("clean", *sb.corruptions.COMMON, *FOREIGN_SETS)
 
@@ -83,7 +83,11 @@ def network(name: str) -> nn.Module:
 def _fitted(method: str, tempered: bool = False, **options: Any) -> Callable[[nn.Module, Data], sb.BayesianModel]:
     def make(net: nn.Module, data: Data) -> sb.BayesianModel:
         scaling = sb.TemperatureScaling() if tempered else None
-        return sb.fit_posterior(net, data.batches("fit"), method, temperature=scaling, samples=4, **options)
+        batches = data.batches("fit")
+        searched = batches[: SEARCHED // BATCH]
+        return sb.fit_posterior(
+            net, batches, method, validation_batches=searched, temperature=scaling, samples=4, **options
+        )
 
     return make
 
