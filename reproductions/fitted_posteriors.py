@@ -22,6 +22,7 @@ from slimbayes._provenance import provenance
 from slimbayes._text_table import as_markdown
 from slimbayes.data.folders import data_folder
 from slimbayes.data.registry import load_data
+from slimbayes.evaluation.ood_sets import ood_condition
 from slimbayes.metrics import expected_calibration_error
 from slimbayes.metrics.ood import entropy_score, ood_scores
 from slimbayes.model import ENOUGH_DRAWS
@@ -57,7 +58,7 @@ class Data:
     def raw(self, part: str) -> tuple[Tensor, Tensor]:
         """Return 8-bit images and targets of ``"train"``, ``"fit"``, or a part of ``PARTS``."""
         if part in FOREIGN_SETS:
-            (images,), targets = sb.evaluation.ood_condition(part, self.set).fetch(torch.arange(FOREIGN))
+            (images,), targets = ood_condition(part, self.set).raw.fetch(torch.arange(FOREIGN))
             return images, targets
         source = {"train": self.set.train, "clean": self.set.test}.get(part, self.set.validation)
         assert source is not None
@@ -77,7 +78,7 @@ def network(name: str) -> nn.Module:
     """Return a public network."""
     net = sb.nets.CifarResNet(depth=NETWORKS[name])
     net.load_state_dict(load_file(data_folder(None) / "pretrained" / f"cifar10_{name}.safetensors"))
-    return net.eval().to(memory_format=torch.channels_last)  # type: ignore[call-overload, no-any-return]
+    return net.eval().to(memory_format=torch.channels_last)  # type: ignore[call-overload]
 
 
 def _fitted(method: str, tempered: bool = False, **options: Any) -> Callable[[nn.Module, Data], sb.BayesianModel]:
@@ -162,7 +163,7 @@ def measure(name: str, chosen: list[str]) -> None:
 
 
 def _predicted(model: sb.BayesianModel, data: Data, images: Tensor) -> Prediction:
-    draws = []
+    draws: list[Tensor] = []
     with torch.autocast("cpu", torch.bfloat16):
         for block in images.split(1000):
             p = model.predict(

@@ -200,8 +200,8 @@ class TiedScale(Scale):
     def take(self, values: Tensor) -> None:
         r"""Make :math:`\sigma = U V^\top` nearest to ``values`` t, by the divergence of the normals that have them.
 
-        It minimises :math:`\sum_{ij} \sigma_{ij}^2 / (2 t_{ij}^2) - \log \sigma_{ij}`, the KL but for a constant, by steps
-        that never raise it:
+        It minimises :math:`\sum_{ij} \sigma_{ij}^2 / (2 t_{ij}^2) - \log \sigma_{ij}`, the KL but for a constant, by
+        steps that never raise it:
 
         .. math::
             u_{ia} \leftarrow u_{ia} \sqrt{\frac{\sum_j v_{ja} / \sigma_{ij}}{\sum_j v_{ja} \sigma_{ij} / t_{ij}^2}}
