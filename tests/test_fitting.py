@@ -7,7 +7,9 @@ import torch
 from torch import nn
 
 import slimbayes as sb
+from slimbayes._curvature import curvatures
 from slimbayes.fitting import fit_posterior
+from slimbayes.layers.rank1 import Factor
 from slimbayes.methods.registry import BUILT_IN, get_method
 
 #: Methods whose random numbers have scales.
@@ -58,6 +60,54 @@ def test_every_member_and_every_small_part_of_a_batch_has_that_scale(monkeypatch
     monkeypatch.setattr("slimbayes._curvature.COPIES", 30)
     three = fit_posterior(net, [(x, y)], likelihood=sb.Gaussian(noise=0.3), multiplier=1.0, members=3)
     torch.testing.assert_close(three.net.input_factor.scale, one.net.input_factor.scale.expand(3, -1))
+
+
+class Last(nn.Module):
+    """The last step of a sequence, of a module that may return a tuple."""
+
+    def __init__(self, module, width):
+        super().__init__()
+        self.module, self.head = module, nn.Linear(width, 1)
+
+    def forward(self, x):
+        y = self.module(x)
+        return self.head((y[0] if isinstance(y, tuple) else y)[:, -1])
+
+
+def networks():
+    """Yield networks of one output and the shape of their inputs; None for tokens."""
+    convolutions = (nn.Conv2d(2, 4, 3), nn.BatchNorm2d(4), nn.ReLU(), nn.Conv2d(4, 2, 3, groups=2), nn.Flatten())
+    yield "convolutions", nn.Sequential(*convolutions, nn.Linear(8, 1)), (2, 6, 6)
+    yield "lstm", Last(nn.LSTM(3, 4, batch_first=True), 4), (5, 3)
+    yield "gru", Last(nn.GRU(3, 4, batch_first=True), 4), (5, 3)
+    yield "transformer", Last(nn.TransformerEncoderLayer(4, 2, 8, batch_first=True, dropout=0.0), 4), (5, 4)
+    yield "tokens", Last(nn.Sequential(nn.Embedding(7, 4), nn.Linear(4, 4), nn.Tanh()), 4), None
+
+
+@pytest.mark.parametrize("method", ABLE)
+@pytest.mark.parametrize("case", list(networks()), ids=lambda case: case[0])
+def test_the_curvature_is_the_sum_of_squared_gradients_of_single_examples(case, method):
+    torch.manual_seed(0)
+    _, net, shape = case
+    x = torch.randint(7, (6, 5)) if shape is None else torch.randn(6, *shape)
+    model = get_method(method).make(net.double().eval(), trained=True).eval()
+    x = x if shape is None else x.double()
+    parts = [part for part in model.stochastic() if part.prior_scale is not None]
+    source = torch.Generator().manual_seed(0)
+    found, count = curvatures(
+        model, parts, [(x[:4], torch.zeros(4)), (x[4:], torch.zeros(2))], sb.Gaussian(noise=0.5), source, list
+    )
+    assert count == 6
+    own = [part.loc if isinstance(part, Factor) else part.mean for part in parts]
+    exact = [torch.zeros_like(one) for one in own]
+    for k in range(model.members):
+        for i in range(6):
+            answer = model(x[i : i + 1], samples=0)[k].sum() / 0.5
+            gradients = torch.autograd.grad(answer, own, allow_unused=True)
+            for total, gradient in zip(exact, gradients, strict=True):
+                total += 0.0 if gradient is None else gradient.square()
+    for value, expected in zip(found, exact, strict=True):
+        torch.testing.assert_close(value.view_as(expected), expected)
 
 
 def test_the_noise_of_a_gaussian_that_is_only_named_is_that_of_the_residuals():
@@ -156,7 +206,7 @@ def test_a_temperature_is_left_fitted_to_the_models_predictions():
     scaling = sb.TemperatureScaling()
     model = fit_posterior(net, batches, samples=4, temperature=scaling, multiplier=1.0)
     predictions = [model.predict(x, samples=4, seed=number) for number, (x, _) in enumerate(batches)]
-    whole = sb.Prediction(torch.cat([p.draws for p in predictions], 1), "categorical")
+    whole = sb.Prediction(torch.cat([p.draws for p in predictions], 1), sb.Categorical())
     targets = torch.cat([y for _, y in batches])
     assert scaling.temperature > 1.5
     assert scaling.temperature == pytest.approx(sb.TemperatureScaling().fit(whole, targets).temperature)

@@ -12,8 +12,6 @@ from slimbayes.likelihoods import Likelihood
 from slimbayes.model import BayesianModel
 from slimbayes.sampling import Sampling
 
-__all__ = ["curvatures"]
-
 #: Numbers that the copies of the random parts, one for each row, may have together.
 COPIES = 2**26
 #: Outputs of an example at most: their curvature is a matrix.
