@@ -218,6 +218,17 @@ def test_methods_that_compute_their_posterior_are_given_the_batches():
     other = sb.laplace(net, batches, structure="diag", prior_precision=1.0)
     x = batches[0][0]
     assert torch.equal(model.predict(x, samples=3, seed=0).probs, other.predict(x, samples=3, seed=0).probs)
+    chosen = fit_posterior(net, batches, "laplace", validation_batches=batches)
+    expected = sb.laplace(net, batches, validation_batches=batches)
+    assert chosen.options["prior_precision"] == expected.options["prior_precision"]
+    with pytest.raises(ValueError, match="to be left out with method='laplace'"):
+        fit_posterior(net, batches, "laplace", multiplier=1.0)
+
+
+def test_heavy_tails_get_a_smaller_multiplier():
+    net, batches = classes(200)
+    normal, cauchy = (fit_posterior(net, batches, samples=4, family=family) for family in ("normal", "cauchy"))
+    assert cauchy.net[0].input_factor.scale.mean() < normal.net[0].input_factor.scale.mean()
 
 
 def test_a_file_holds_the_scales_alone(tmp_path):

@@ -56,6 +56,7 @@ def fit_posterior(
     nearest ones in this sense. The curvature takes one pass forward and backward, the search for the multiplier m some
     passes forward, ``samples`` draws each.
 
+    Factors of other families, such as Cauchy ones, get the same scales; what suits their tails is left to the search.
     Methods that compute their posterior themselves, such as ``"laplace"``, are given the batches as they are.
 
     Args:
@@ -98,7 +99,15 @@ def fit_posterior(
     found = get_method(method)
     batches = _kept("batches", batches)
     validation = batches if validation_batches is None else _kept("validation_batches", validation_batches)
+    found.check_options(options)
     if found.after_training:
+        if multiplier is not None or tolerance > 0:
+            raise ValueError(
+                f"Expected arguments `multiplier` and `tolerance` to be left out with method={found.name!r}, which "
+                f"computes its posterior itself, but got {multiplier} and {tolerance}. It has options of its own."
+            )
+        if validation_batches is not None and "validation_batches" in found.options:
+            options["validation_batches"] = validation
         model: BayesianModel = found.make(net, batches, likelihood, **options).eval()
     else:
         model = _with_curvature(found, net, batches, likelihood, options, seed, quiet)
@@ -153,7 +162,6 @@ def _with_curvature(
     if found.of_networks or found.sampled:
         raise _no_scales(found.name)
     usual = {"trained": True, "freeze_base": True, "members": 1}
-    found.check_options(options)
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(seed)
         model: BayesianModel = found.make(net, **{k: v for k, v in usual.items() if k in found.options} | options)
@@ -203,7 +211,7 @@ def _reading(model: BayesianModel, likelihood: Any, batches: Batches) -> Likelih
 
 
 def _predicted(model: BayesianModel, batches: Batches, samples: int, seed: int) -> tuple[Prediction, Tensor]:
-    """Return the predictions of all batches, each with the same draws, and the targets."""
+    """Return the predictions of all batches, the same ones for the same seed, and the targets."""
     outputs, targets, batch_dim = [], [], model.sampling.batch_dim
     prediction: Any = None
     for number, (inputs, its) in enumerate(batches):
