@@ -28,7 +28,7 @@ from slimbayes.metrics.ood import entropy_score, ood_scores
 from slimbayes.model import ENOUGH_DRAWS
 from slimbayes.prediction import Prediction
 
-__all__ = ["NETWORKS", "ROWS", "table"]
+__all__ = ["NETWORKS", "ROWS", "table", "verdict"]
 
 #: The networks, by their depth, with the public weights of that name.
 NETWORKS = {"resnet20": 20, "resnet56": 56}
@@ -196,6 +196,42 @@ def table(stored: dict[str, Any]) -> str:
     return as_markdown(rows)
 
 
+def verdict(stored: dict[str, Any]) -> str:
+    """Return which stored rows reach what was aimed at, as a Markdown list."""
+    rows = [
+        (
+            f"{label}, with T" if kind == "tempered" else label,
+            {part: scores[kind] for part, scores in row["parts"].items()},
+        )
+        for label, row in stored["rows"].items()
+        for kind in ("bare", "tempered")
+    ]
+    plain, tempered = rows[0][1], rows[1][1]
+
+    def reach(needed: tuple[str, ...], good: Callable[[dict[str, Any]], bool]) -> str:
+        found = [label for label, parts in rows if set(needed) <= set(parts) and good(parts)]
+        return "; ".join(found) or "no row"
+
+    def shifted(parts: dict[str, Any]) -> float:
+        return sum(parts[part]["nll"] for part in sb.corruptions.COMMON) / len(sb.corruptions.COMMON)
+
+    def clean(parts: dict[str, Any]) -> bool:
+        scores = parts["clean"]
+        return bool(scores["accuracy"] >= 0.917 and scores["nll"] <= 0.225 and scores["ece"] <= 0.010)
+
+    aims = [f"- NLL <= 0.225 and ECE <= 0.010 at an accuracy >= 0.917: {reach(('clean',), clean)}."]
+    if set(sb.corruptions.COMMON) <= set(tempered):
+        most = 0.85 * shifted(tempered)
+        found = reach(sb.corruptions.COMMON, lambda parts: shifted(parts) <= most)
+        aims.append(f"- Corruptions, an NLL 15% below that of a temperature, <= {most:.3f}: {found}.")
+    if set(FOREIGN_SETS) <= set(plain):
+        found = reach(
+            FOREIGN_SETS, lambda parts: all(parts[one]["auroc"] > plain[one]["auroc"] for one in FOREIGN_SETS)
+        )
+        aims.append(f"- Both AUROCs above the bare network's: {found}.")
+    return "\n".join(aims)
+
+
 def _cell(parts: dict[str, Any], chosen: list[str], score: str) -> str:
     """Return a mean over parts, if all of them are there."""
     if not all(part in parts for part in chosen):
@@ -208,7 +244,10 @@ def main(name: str = "", *chosen: str) -> None:
     if name:
         measure(name, list(chosen) or list(ROWS))
     found = [(one, json.loads(path.read_text())) for one in NETWORKS if (path := RESULTS / f"{one}.json").exists()]
-    text = "\n\n".join(f"**ResNet-{NETWORKS[one]}**\n\n{table(stored)}" for one, stored in found)
+    text = "\n\n".join(
+        f"**ResNet-{NETWORKS[one]}**\n\n{table(stored)}\n\nAimed at, and reached by:\n\n{verdict(stored)}"
+        for one, stored in found
+    )
     before, rest = PAGE.read_text().split(BEGIN)
     PAGE.write_text(f"{before}{BEGIN}\n\n{text}\n\n{END}{rest.split(END)[1]}")
 

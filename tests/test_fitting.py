@@ -212,6 +212,28 @@ def test_a_temperature_is_left_fitted_to_the_models_predictions():
     assert scaling.temperature == pytest.approx(sb.TemperatureScaling().fit(whole, targets).temperature)
 
 
+def test_with_a_temperature_the_search_compares_calibrated_predictions():
+    net, _ = classes()
+    true = sb.rank1(net, members=1, init="ones", dropout_rate=0.3)  # the data are of a posterior that is wide
+    x = torch.randn(500, 4)
+    batches = [(x, torch.distributions.Categorical(logits=true(x)[0] / 2).sample())]
+    scaling = sb.TemperatureScaling()
+    found = fit_posterior(net, batches, samples=4, temperature=scaling).net[0].input_factor.scale
+    unit = fit_posterior(net, batches, samples=4, multiplier=1.0).net[0].input_factor.scale
+    ratio = (found / unit).mean().item()
+
+    def nll(multiplier):
+        own = sb.TemperatureScaling()
+        model = fit_posterior(net, batches, samples=4, multiplier=multiplier, temperature=own)
+        predictions = [model.predict(x, samples=4, seed=number) for number, (x, _) in enumerate(batches)]
+        scores = [own.apply(p).log_likelihood(y) for p, (_, y) in zip(predictions, batches, strict=True)]
+        return -torch.cat(scores).mean().item()
+
+    reached = nll(ratio)
+    assert reached <= nll(ratio * 2**0.5) + 1e-6
+    assert reached <= nll(ratio / 2**0.5) + 1e-6
+
+
 def test_methods_that_compute_their_posterior_are_given_the_batches():
     net, batches = classes()
     model = fit_posterior(net, iter(batches), "laplace", structure="diag", prior_precision=1.0)

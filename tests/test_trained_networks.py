@@ -84,7 +84,9 @@ def test_the_page_has_the_stored_posteriors(path):
     assert path.stem in fitted_posteriors.NETWORKS
     assert set(stored["rows"]) <= set(fitted_posteriors.ROWS)
     assert all(row["provenance"]["commit"] for row in stored["rows"].values())
-    assert fitted_posteriors.table(stored) in (ROOT / "docs" / "trained-networks.md").read_text()
+    page = (ROOT / "docs" / "trained-networks.md").read_text()
+    assert fitted_posteriors.table(stored) in page
+    assert fitted_posteriors.verdict(stored) in page
 
 
 def test_a_row_of_posteriors_has_only_means_of_all_parts():

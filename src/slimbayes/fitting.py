@@ -3,6 +3,7 @@
 import math
 import warnings
 from collections.abc import Iterable, Sized
+from dataclasses import replace
 from typing import Any
 
 import torch
@@ -283,5 +284,6 @@ def _score(prediction: Prediction, targets: Tensor, temperature: TemperatureScal
     """Return the negative log-likelihood of the mixture, after the temperature that is best for it."""
     score = -prediction.log_likelihood(targets).mean().item()
     if temperature is not None and math.isfinite(score):
-        score = -temperature.fit(prediction, targets).apply(prediction).log_likelihood(targets).mean().item()
+        copied = replace(prediction, draws=prediction.outputs.clone())  # of what it was fitted on, apply() wants none
+        score = -temperature.fit(prediction, targets).apply(copied).log_likelihood(targets).mean().item()
     return score if math.isfinite(score) else math.inf
