@@ -86,11 +86,12 @@ def fit_posterior(
     Example:
         >>> import slimbayes as sb
         >>> net = nn.Sequential(nn.Linear(8, 16), nn.ReLU(), nn.Linear(16, 3))  # yours, trained
-        >>> batches = [(torch.randn(50, 8), torch.randint(3, (50,)))]
+        >>> x = torch.randn(500, 8)
+        >>> batches = [(x, torch.distributions.Categorical(logits=net(x)).sample())]
         >>> scaling = sb.TemperatureScaling()
-        >>> model = fit_posterior(net, batches, "rank1", temperature=scaling)
-        >>> scaling.apply(model.predict(batches[0][0], samples=8)).probs.shape
-        torch.Size([50, 3])
+        >>> model = fit_posterior(net, batches, "rank1", multiplier=1.0, temperature=scaling)
+        >>> scaling.apply(model.predict(torch.randn(5, 8), samples=8)).probs.shape
+        torch.Size([5, 3])
     """
     check_number("tolerance", tolerance, low=0.0, or_low=True)
     check_count("samples", samples, 1)
