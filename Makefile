@@ -51,6 +51,7 @@ reproduce: $(VENV)/for-development
 # Every table, figure and page of docs/results, and the tables of costs, from the stored runs.
 results: $(VENV)/for-development
 	$(BIN)/python -m reproductions --results
+	$(BIN)/python -m reproductions.fitted_posteriors
 	$(BIN)/python -m benchmarks.pages
 
 # Other libraries' train steps beside ours; makes benchmarks/.venv on first use.

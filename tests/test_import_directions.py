@@ -14,11 +14,13 @@ ORDER = [
     {"report"},
     {"evaluation"},
     {"training"},
+    {"fitting"},
     {"shifts", "data", "calibration"},
     {"analysis"},
     {"pretrained"},
     {"methods"},
     {"mcmc", "nets"},
+    {"_curvature"},
     {"model", "objective", "summary", "_chunks", "_check_rows"},
     {"prediction", "metrics", "_saving"},
     {"conversion"},
@@ -28,7 +30,7 @@ ORDER = [
     {"_graphs"},
     {"batching", "sampling", "likelihoods", "schedules", "priors"},
     {"families", "divergence", "distributions"},
-    {"_checks", "_files", "_lazy", "_provenance", "_seeds", "_text_table", "_allocator"},
+    {"_bar", "_checks", "_files", "_lazy", "_provenance", "_seeds", "_text_table", "_allocator"},
 ]
 #: ``layers.base.fused`` asks ``_fast``.
 KNOWN = {("layers", "_fast")}

@@ -8,6 +8,7 @@ import torch
 from torch import nn
 
 import slimbayes as sb
+from reproductions import fitted_posteriors
 from reproductions.trained_networks import METHODS, table
 from slimbayes.data.digits import load_digits
 from slimbayes.demo import trained_network
@@ -75,3 +76,24 @@ def test_the_page_has_the_stored_numbers():
     assert stored["commit"]
     assert stored["settings"]["seeds"] >= 3
     assert table(stored) in (ROOT / "docs" / "trained-networks.md").read_text()
+
+
+@pytest.mark.parametrize("path", sorted(fitted_posteriors.RESULTS.glob("*.json")), ids=lambda path: path.stem)
+def test_the_page_has_the_stored_posteriors(path):
+    stored = json.loads(path.read_text())
+    assert path.stem in fitted_posteriors.NETWORKS
+    assert set(stored["rows"]) <= set(fitted_posteriors.ROWS)
+    assert all(row["provenance"]["commit"] for row in stored["rows"].values())
+    page = (ROOT / "docs" / "trained-networks.md").read_text()
+    assert fitted_posteriors.table(stored) in page
+    assert fitted_posteriors.verdict(stored) in page
+
+
+def test_a_row_of_posteriors_has_only_means_of_all_parts():
+    stored = {"rows": {"a": {"parts": {"clean": {}, "fog": {}}, "seconds": 2.4, "numbers": 1000, "temperature": 2.0}}}
+    for kind, nll in (("bare", 0.5), ("tempered", 0.25)):
+        for part in ("clean", "fog"):
+            stored["rows"]["a"]["parts"][part][kind] = {"accuracy": 0.9, "nll": nll, "ece": 0.1}
+    _, _, bare, tempered = fitted_posteriors.table(stored).splitlines()
+    assert bare == "| a |  | 0.900 | 0.500 | 0.100 |  |  |  |  | 2 | 1,000 |"
+    assert tempered == "|  | 2.00 | 0.900 | 0.250 | 0.100 |  |  |  |  |  |  |"

@@ -33,6 +33,7 @@ if TYPE_CHECKING:
     from slimbayes.calibration import calibration_split as calibration_split
     from slimbayes.calibration import load_calibration as load_calibration
     from slimbayes.conversion import register_converter as register_converter
+    from slimbayes.fitting import fit_posterior as fit_posterior
     from slimbayes.likelihoods import Bernoulli as Bernoulli
     from slimbayes.likelihoods import Categorical as Categorical
     from slimbayes.likelihoods import Cox as Cox
@@ -92,6 +93,7 @@ _PLACES = {
         ),
         "likelihoods",
     ),
+    "fit_posterior": "fitting",
     "chain_sampler": "mcmc.model_sampler",
     "register_converter": "conversion",
     **{method: f"methods.{method}" for method in BUILT_IN},

@@ -153,6 +153,15 @@ class Stochastic(InPass):
         """Return parameters of the plain network that became locations of this posterior."""
         return ()
 
+    @property
+    def prior_scale(self) -> Tensor | None:
+        """The prior's scale, of a posterior whose scales can be set by ``take_scale``; else None."""
+        return None
+
+    def take_scale(self, values: Tensor) -> None:
+        """Make the scales these, or the nearest ones that this posterior can have."""
+        raise TypeError(f"The scales of {self.name or type(self).__name__} cannot be set.")
+
 
 class Collects:
     """A part whose posterior is made of values met in training, such as SWAG's moments or a chain's samples.

@@ -159,6 +159,15 @@ class GaussianWeight(Stochastic, nn.Module):
         return self._spare_fixed_row(self.spread.values())
 
     @property
+    def prior_scale(self) -> Tensor:
+        """The prior's standard deviation."""
+        return torch.tensor(self.prior_std).to(self.mean)
+
+    def take_scale(self, values: Tensor) -> None:
+        """Make the standard deviations these, or the nearest tied ones."""
+        self.spread.take(values)
+
+    @property
     def distribution(self) -> td.Distribution:
         """The posterior as a ``torch.distributions`` object."""
         return td.Normal(self.mean, self.spread.values(), validate_args=False)

@@ -11,7 +11,17 @@ from torch import distributions as td
 
 from slimbayes._checks import SMALLEST_SCALE, check_choice, check_count, check_number
 from slimbayes.divergence import kl_divergence
-from slimbayes.families import FAMILIES, Cauchy, Family, Normal, StudentT, get_family, inverse_softplus, softplus_scale
+from slimbayes.families import (
+    FAMILIES,
+    SCALE_EPSILON,
+    Cauchy,
+    Family,
+    Normal,
+    StudentT,
+    get_family,
+    inverse_softplus,
+    softplus_scale,
+)
 from slimbayes.layers.base import (
     BayesianLayer,
     Pick,
@@ -343,6 +353,22 @@ class Factor(RowFactor, nn.Module):
     def scale(self) -> Tensor:
         """softplus(rho) + 1e-7, or zeros for a point mass."""
         return torch.zeros_like(self.loc) if self.rho is None else softplus_scale(self.rho)
+
+    @property
+    def prior_scale(self) -> Tensor | None:
+        """The prior's scale; None for a point mass."""
+        if self.rho is None:
+            return None
+        fixed = torch.tensor(self.prior.std) if self.prior.rho is None else softplus_scale(self.prior.rho.detach())
+        return fixed.to(self.loc)
+
+    @torch.no_grad()
+    def take_scale(self, values: Tensor) -> None:
+        """Make the scales these."""
+        assert self.rho is not None
+        softplus = values.double() - SCALE_EPSILON
+        softplus = softplus.clamp_min(torch.finfo(self.rho.dtype).tiny)
+        self.rho.copy_(softplus + (-torch.expm1(-softplus)).log())
 
     @property
     def distribution(self) -> td.Distribution:

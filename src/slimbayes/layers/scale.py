@@ -12,6 +12,9 @@ from slimbayes.layers.base import fused
 
 __all__ = ["FullScale", "Scale", "TiedScale"]
 
+#: Steps of the search for the nearest tied standard deviations.
+TAKE_STEPS = 200
+
 
 def plain_weighted_sum(by_log: float, by_square: float, means: Tensor | None, *logs: Tensor) -> Tensor:
     r"""Return :math:`a \sum_{ij} \log \sigma_{ij} + b \sum_{ij} (\sigma_{ij}^2 + \mu_{ij}^2)`.
@@ -79,6 +82,10 @@ class Scale(nn.Module):
     def log_parameters(self) -> tuple[nn.Parameter, ...]:
         """Return the free parameters, all logarithms."""
 
+    @abstractmethod
+    def take(self, values: Tensor) -> None:
+        """Make the standard deviations these, or the nearest ones of this form, but none above the bound."""
+
 
 class FullScale(Scale):
     r"""Mean-field: a free :math:`\log \sigma` for each weight.
@@ -118,6 +125,10 @@ class FullScale(Scale):
 
     def log_parameters(self) -> tuple[nn.Parameter, ...]:  # noqa: D102
         return (self.log_scale,)
+
+    @torch.no_grad()
+    def take(self, values: Tensor) -> None:  # noqa: D102
+        self.log_scale.copy_(_below(values.log(), self.bound))
 
     def extra_repr(self) -> str:
         """Show the shape."""
@@ -184,6 +195,32 @@ class TiedScale(Scale):
 
     def log_parameters(self) -> tuple[nn.Parameter, ...]:  # noqa: D102
         return self.log_u, self.log_v
+
+    @torch.no_grad()
+    def take(self, values: Tensor) -> None:
+        r"""Make :math:`\sigma = U V^\top` nearest to ``values`` t, by the divergence of the normals that have them.
+
+        It minimises :math:`\sum_{ij} \sigma_{ij}^2 / (2 t_{ij}^2) - \log \sigma_{ij}`, the KL but for a constant, by
+        steps that never raise it:
+
+        .. math::
+            u_{ia} \leftarrow u_{ia} \sqrt{\frac{\sum_j v_{ja} / \sigma_{ij}}{\sum_j v_{ja} \sigma_{ij} / t_{ij}^2}}
+
+        and the same for v. (:math:`\sigma^2` and :math:`-\log \sigma` are convex, so by Jensen's inequality each is at
+        most a sum over a of functions of one u.)
+        """
+        precision = values.double().movedim(self.output_dim, 0).flatten(1).square().reciprocal()  # (outputs, inputs)
+        u, v = (log.double().exp() for log in (self.log_u, self.log_v))
+        level = (precision * (v @ u.T).square()).mean().rsqrt().sqrt()  # a common factor first
+        u, v = u * level, v * level
+        for _ in range(TAKE_STEPS):
+            sigma = v @ u.T
+            u = u * ((sigma.reciprocal().T @ v) / ((sigma * precision).T @ v)).sqrt()
+            sigma = v @ u.T
+            v = v * ((sigma.reciprocal() @ u) / ((sigma * precision) @ u)).sqrt()
+        balance = (u.log().mean() - v.log().mean()) / 2  # u and v of one size, as they start
+        self.log_u.copy_(_below(u.log() - balance, self.bound))
+        self.log_v.copy_(_below(v.log() + balance, self.bound))
 
     def extra_repr(self) -> str:
         """Show the shape and k."""

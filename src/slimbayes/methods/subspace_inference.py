@@ -1,8 +1,7 @@
 """The posterior in the subspace of training's principal directions (Izmailov et al. 2019, section 3)."""
 
 import math
-import sys
-from collections.abc import Callable, Iterable, Iterator, Sized
+from collections.abc import Iterable, Iterator, Sized
 from functools import cached_property
 from typing import Any
 
@@ -10,6 +9,7 @@ import torch
 from torch import Generator, Tensor, nn
 
 from slimbayes import batching
+from slimbayes._bar import Bar
 from slimbayes._checks import check_choice, check_count
 from slimbayes.conversion import copy_of
 from slimbayes.ensembles._statistics import check_batches, inputs_of, running_norms
@@ -75,7 +75,7 @@ def subspace_inference(
     targets = [_Target(elbo, net, member, batches) for member in range(posterior.members)]
     generator = Generator().manual_seed(seed)
     transitions = burn + thin * samples if method == "ess" else steps
-    with _Bar(posterior.members * transitions, quiet) as bar:
+    with Bar(posterior.members * transitions, "subspace inference", "step", quiet) as bar:
         if method == "ess":
             for target in targets:
                 target.check_start()
@@ -182,25 +182,3 @@ class _Target:
                 f"Expected argument `batches` to give the {self.elbo.num_data} examples that `num_data` of the ELBO "
                 f"says, but got {seen}. Give all training examples once, without drop_last."
             )
-
-
-class _Bar:
-    """A progress bar on a terminal, where tqdm is installed."""
-
-    def __init__(self, total: int, quiet: bool) -> None:
-        self.step: Callable[[], object] | None = None
-        self.bar: Any = None
-        if not quiet and sys.stderr.isatty():
-            try:
-                from tqdm import tqdm
-            except ImportError:
-                return
-            self.bar = tqdm(total=total, desc="subspace inference", unit="step", file=sys.stderr)
-            self.step = self.bar.update
-
-    def __enter__(self) -> "_Bar":
-        return self
-
-    def __exit__(self, *exception: object) -> None:
-        if self.bar is not None:
-            self.bar.close()
