@@ -130,7 +130,7 @@ class Method(NamedTuple):
     """
 
     convert: Callable[[nn.Module], sb.BayesianModel]
-    rates: Mapping[str, float] = MappingProxyType({})
+    rates: Mapping[str, Any] = MappingProxyType({})
 
 
 def with_lora(net: nn.Module) -> nn.Module:
@@ -152,7 +152,7 @@ def mean_field_lora(net: nn.Module) -> sb.BayesianModel:
 
 
 def mc_dropout(net: nn.Module) -> sb.BayesianModel:
-    """Return the network with its own dropout kept on; not that of attention weights, which torch applies inside."""
+    """Return the network with its own dropout kept on; not that of attention weights, a bare function."""
     return sb.mc_dropout(net, exclude="*.self.dropout")
 
 

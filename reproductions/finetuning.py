@@ -115,14 +115,14 @@ def _assembled(run: Finetuned, net: nn.Module, folder: Path) -> tuple[sb.Bayesia
 def _stored_bytes(model: sb.BayesianModel, folder: Path) -> int:
     """Return the size of the file that holds what is needed beside the trained network; of LoRA alone, PEFT's own."""
     place = folder / "model"
-    net = model.member(0)
+    net: Any = model.member(0)
     if not model.options["freeze_base"] and hasattr(net, "peft_config"):
         place = folder / "adapter"
         net.save_pretrained(place)
     return sum(file.stat().st_size for file in place.glob("*.safetensors"))
 
 
-class _Clock(transformers.TrainerCallback):  # type: ignore[misc]
+class _Clock(transformers.TrainerCallback):
     """Seconds of training over all sessions of a run: what was lost when one was killed does not count."""
 
     def __init__(self, file: Path) -> None:

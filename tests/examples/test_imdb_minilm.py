@@ -2,10 +2,10 @@
 
 import pytest
 import torch
-from examples_pretrained import FILM, WORDS, write_network, write_reviews, write_tokenizer
 
 from examples import imdb_minilm
 from slimbayes.prediction import Prediction
+from tiny_pretrained import FILM, WORDS, write_network, write_reviews, write_tokenizer
 
 pytestmark = pytest.mark.filterwarnings("ignore:::transformers", "ignore:::accelerate", "ignore:::torch.utils.data")
 

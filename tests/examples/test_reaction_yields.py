@@ -9,11 +9,11 @@ import numpy as np
 import pytest
 import scipy.stats
 import torch
-from examples_pretrained import ATOMS, WORDS, write_network, write_reactions
 
 from examples import reaction_yields
 from slimbayes.likelihoods import Gaussian
 from slimbayes.prediction import Prediction
+from tiny_pretrained import ATOMS, WORDS, write_network, write_reactions
 
 pytestmark = pytest.mark.filterwarnings("ignore:::transformers", "ignore:::accelerate", "ignore:::torch.utils.data")
 DATA = Path(os.environ.get("SLIMBAYES_DATA", "nowhere")) / "reactions"

@@ -1,7 +1,6 @@
 """The runs of fine-tuned transformers: planned, made at a tiny scale, stored, shown."""
 
 import json
-import sys
 from pathlib import Path
 
 import pytest
@@ -11,9 +10,7 @@ from reproductions import finetuned, finetuning
 from reproductions.finetuned import Finetuned, app, planned, prepare, run_job, stored, stored_runs
 from reproductions.show.finetuned_table import FinetunedTable
 from reproductions.stored import Sources
-
-sys.path.append(str(Path(__file__).parents[1] / "examples"))
-from examples_pretrained import (
+from tiny_pretrained import (
     ATOMS,
     FILM,
     WORDS,
