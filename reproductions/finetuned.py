@@ -103,13 +103,13 @@ def _yields() -> Iterator[Finetuned]:
 def _reviews() -> Iterator[Finetuned]:
     new = partial(Finetuned, "imdb_minilm", settings=REVIEWS)
     for seed in range(REVIEW_SEEDS):
-        plain = [new("plain", MEMBERS * seed + member, 60) for member in range(MEMBERS)]
+        plain = [new("plain", MEMBERS * seed + member, 50) for member in range(MEMBERS)]
         yield plain[0]
-        yield new("lora", seed, 60)
-        yield from (new(method, seed, 90) for method in ("rank1_frozen", "rank1_lora", "mean_field_lora"))
+        yield new("lora", seed, 50)
+        yield from (new(method, seed, 70) for method in ("rank1_frozen", "rank1_lora", "mean_field_lora"))
         yield from plain[1:]
-        yield new("mc_dropout", seed, 40, of=(plain[0].name,))
-        yield new("ensemble", seed, 20, of=tuple(run.name for run in plain))
+        yield new("mc_dropout", seed, 22, of=(plain[0].name,))
+        yield new("ensemble", seed, 12, of=tuple(run.name for run in plain))
 
 
 # ---------------------------------------------------------------------- stored runs
