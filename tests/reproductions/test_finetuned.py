@@ -88,6 +88,7 @@ def test_an_ensemble_is_made_of_stored_networks(here):
     assert "Remove the stored plain-Test1-seed7" in error
 
 
+@pytest.mark.slow
 def test_a_run_that_was_killed_goes_on_from_its_last_epoch(here, monkeypatch):
     run = of_yields("rank1", split="random_0")
     whole = made(run, here)
@@ -122,6 +123,7 @@ def test_other_settings_are_an_error(here):
         prepare(longer, here / "runs", here / "results")
 
 
+@pytest.mark.slow
 def test_of_a_frozen_base_and_of_lora_the_small_file_counts(here):
     sizes = {method: made(of_reviews(method), here)["stored_bytes"] for method in ("plain", "lora", "rank1_frozen")}
     assert sizes["lora"] < sizes["plain"]
