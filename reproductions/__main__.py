@@ -112,7 +112,7 @@ def _run(
         check_names(only, studies, scale)
         jobs = [job for job in jobs if any(fnmatch(job.cell.name, pattern) for pattern in only)]
     for command in others:
-        typer.secho(f"No study has all of it; what is timed is measured by: {command}", err=True)
+        typer.secho(f"No study has all of it; the rest is measured by: {command}", err=True)
     if not quiet:
         hours = sum(job.minutes for job in jobs) / 60
         typer.secho(f"{len(jobs)} runs to make, about {hours:.1f} hours of one core; {workers} at a time", err=True)
@@ -138,7 +138,7 @@ def _wanted(names: list[str], folder: Path) -> tuple[dict[str, "Study"], list[st
         for study in items[name].studies if name in items else [name]:
             wanted[study] = studies[study]
     parts = [part for name in names if name in items for part in items[name].parts]
-    return wanted, [command for part in parts for command in part.commands()]
+    return wanted, list(dict.fromkeys(command for part in parts for command in part.commands()))
 
 
 if __name__ == "__main__":

@@ -109,11 +109,19 @@ def runs_in_words(item: Item, sources: Sources) -> str:
             count = counts.setdefault(one.scale, [0, 0])
             count[0] += one.stored
             count[1] += one.planned
+    if not item.studies:
+        found = _progress(item, sources)
+        return f"{sum(found.values())} of {len(found)}" if any(found.values()) else "none" if found else "needs none"
     unrun = sum(not sources.runs(study) for study in item.studies)
     words = [f"{stored} of {planned}, {scale}" for scale, (stored, planned) in counts.items()]
     if unrun and counts:
         words.append(f"{unrun} of {len(item.studies)} studies not run")
-    return "; ".join(words) or ("none" if item.studies else "needs none")
+    return "; ".join(words) or "none"
+
+
+def _progress(item: Item, sources: Sources) -> dict[str, bool]:
+    """Return the runs that an item needs beside the studies, by name, and whether each is stored."""
+    return {name: done for part in item.parts for name, done in part.progress(sources).items()}
 
 
 def _answer(item: Item, sources: Sources) -> str:
@@ -121,7 +129,9 @@ def _answer(item: Item, sources: Sources) -> str:
         return item.verdict.capitalize()
     if all(part.kind == "illustration" for part in item.parts):
         return "Nothing is measured"
-    return "Not run yet" if item.studies and not any(map(sources.runs, item.studies)) else "Not judged yet"
+    found = _progress(item, sources)
+    unrun = not any(map(sources.runs, item.studies)) and not any(found.values())
+    return "Not run yet" if unrun and (item.studies or found) else "Not judged yet"
 
 
 def _heading(part: Kind) -> list[str]:

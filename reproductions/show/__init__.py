@@ -9,6 +9,7 @@ from reproductions.show.base import Kind as Kind
 from reproductions.show.base import Shown as Shown
 from reproductions.show.curves import Curves
 from reproductions.show.families import Families
+from reproductions.show.finetuned_table import FinetunedTable
 from reproductions.show.heat_maps import HeatMaps
 from reproductions.show.illustration import Illustration
 from reproductions.show.low_rank_table import LowRankTable
@@ -42,6 +43,7 @@ KINDS: dict[str, type[Kind]] = {
     "parameter_counts": ParameterCounts,
     "network_counts": NetworkCounts,
     "families": Families,
+    "finetuned_table": FinetunedTable,
     "illustration": Illustration,
 }
 

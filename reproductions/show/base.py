@@ -39,6 +39,10 @@ class Kind(Section, ABC):
         """Return what measures it beside the studies."""
         return []
 
+    def progress(self, sources: Sources) -> dict[str, bool]:
+        """Return the runs that it needs beside the studies, by name, and whether each is stored."""
+        return {}
+
     @abstractmethod
     def render(self, sources: Sources, stem: str) -> Shown:
         """Return what is shown; called when at least one of the studies has runs, or none are needed.

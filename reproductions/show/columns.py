@@ -80,6 +80,15 @@ _COLUMNS = {
     "rows": Column("millions of rows ↓", ("rows",), of_run=True, factor=1e-6),
     "draws": Column("draws", ("draws",), whole=True),
     "cpu_minutes": Column("CPU minutes ↓", ("cpu_seconds",), of_run=True, factor=1 / 60),
+    "r2": Column("R² ↑", ("r2",)),
+    "rmse": Column("RMSE ↓", ("rmse",)),
+    "rmse_of_surest": Column("RMSE of the surest 80% ↓", ("rmse_of_surest",)),
+    "crps": Column("CRPS ↓", ("crps",)),
+    "coverage": Column("in 90% intervals, %", ("coverage",), percent=True),
+    "width": Column("width ↓", ("width",)),
+    "aurc": Column("AURC ↓", ("aurc",)),
+    "memory": Column("memory, MB ↓", ("memory",), of_run=True, whole=True, factor=1e-6),
+    "stored_bytes": Column("file, kB ↓", ("stored_bytes",), of_run=True, whole=True, factor=1e-3),
     "minutes": Column("minutes ↓", ("seconds",), of_run=True, factor=1 / 60),
 }
 
