@@ -33,9 +33,10 @@ class BayesClassifier(ClassifierMixin, BayesEstimator):
             ``"mean_field"``, ``"k_tied"``, ``"mc_dropout"``, ``"deep_ensemble"``, ``"deterministic"``, or your own.
         class_weight: Weights of the classes in training: a dict, ``"balanced"``, or None. Predicted probabilities are
             then those of a table in which the classes were so frequent.
-        members: Mixture components; None for the method's own number.
+        members: Mixture components; None for the method's own number; 8 with the default method.
         family: Distribution of the factors, such as ``"normal"`` or ``"cauchy"``; None for the method's own.
-        method_options: Other options of the method; None for those that suit tables, see ``table_options``.
+        method_options: Other options of the method; None for the method's own; with the default method,
+            the members' factors are on the first and the last layer alone (``include``, ``factors``, ``init``).
         width: Of each hidden layer.
         depth: Hidden layers; with ``residual`` one, and residual blocks after it.
         residual: Whether to use residual blocks.
@@ -80,7 +81,7 @@ class BayesClassifier(ClassifierMixin, BayesEstimator):
 
     def __init__(
         self,
-        method: str = "rank1",
+        method: str = "batch_ensemble",
         *,
         class_weight: dict[Any, float] | str | None = None,
         members: int | None = None,
@@ -104,7 +105,7 @@ class BayesClassifier(ClassifierMixin, BayesEstimator):
         calibration_fraction: float = 0.0,
         max_seconds: float | None = None,
         draws: int = 16,
-        categorical: Sequence[str | int] = (),
+        categorical: Sequence[str | int] | None = None,
         max_categories: int = 100,
         warm_start: bool = False,
         dtype: str = "float32",

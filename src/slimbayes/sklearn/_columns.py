@@ -89,6 +89,17 @@ def read_columns(X: Any, estimator: Any) -> Columns:
     return Columns(values, X.shape[0])
 
 
+def check_names_differ(frame: Any) -> None:
+    """Raise if two columns of a frame have one name."""
+    names = list(frame.columns)
+    twice = sorted({str(name) for name in names if names.count(name) > 1}) if len(set(names)) < len(names) else []
+    if twice:
+        raise ValueError(
+            f"Expected the columns of X to have different names, but there are several called {', '.join(twice)}. "
+            "Rename them."
+        )
+
+
 def _from_pandas(series: Any) -> Values:
     kind = getattr(series.dtype, "kind", "O")
     if kind == "c":

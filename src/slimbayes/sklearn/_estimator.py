@@ -1,5 +1,6 @@
 """What the classifier and the regressor have in common."""
 
+import inspect
 import json
 import time
 from collections.abc import Iterable, Iterator, Sequence
@@ -25,8 +26,8 @@ from slimbayes.nets.number_embedding import Periodic, PiecewiseLinear
 from slimbayes.nets.table import TableMLP
 from slimbayes.objective import ELBO
 from slimbayes.pretrained import load as load_model
-from slimbayes.sklearn._columns import Columns, Encoder, read_columns
-from slimbayes.sklearn._fitting import History, Plan, Rows, one_epoch, optimiser_of, train
+from slimbayes.sklearn._columns import Columns, Encoder, check_names_differ, read_columns
+from slimbayes.sklearn._fitting import History, Plan, Rows, collect, one_epoch, optimiser_of, train
 
 #: The file beside those of ``save_pretrained``.
 FILE, FORMAT = "estimator.json", 1
@@ -36,6 +37,12 @@ BLOCK = 8192
 FEW_ROWS = 20
 #: Epochs where nothing can stop them early.
 FEW_EPOCHS = 100
+#: Up to so many outputs have a layer each, so that each member has a head of its own.
+FEW_OUTPUTS = 4
+#: Options of a method whose factors are points, unless others are given: weights shared as in TabM-mini (Gorishniy et
+#: al. 2024, section 3.3). The factors are on the inputs of the first and the last layer, and the body is shared.
+#: Factors with a prior around 1 would be pulled there from -1.
+TABLE_OPTIONS = {"members": 8, "include": ["stem", "head*"], "factors": "input", "init": "sign"}
 EMBEDDINGS = ("piecewise", "periodic")
 
 
@@ -59,7 +66,7 @@ class BayesEstimator(BaseEstimator):
 
     def __init__(
         self,
-        method: str = "rank1",
+        method: str = "batch_ensemble",
         *,
         members: int | None = None,
         family: str | None = None,
@@ -82,7 +89,7 @@ class BayesEstimator(BaseEstimator):
         calibration_fraction: float = 0.0,
         max_seconds: float | None = None,
         draws: int = 16,
-        categorical: Sequence[str | int] = (),
+        categorical: Sequence[str | int] | None = None,
         max_categories: int = 100,
         warm_start: bool = False,
         dtype: str = "float32",
@@ -279,6 +286,7 @@ class BayesEstimator(BaseEstimator):
             table = read_columns(X, self)
             validate_data(self, X, reset=reset, skip_check_array=True)
             return table
+        check_names_differ(X)
         validate_data(self, X, reset=reset, skip_check_array=True)
         return read_columns(X, self)
 
@@ -293,7 +301,7 @@ class BayesEstimator(BaseEstimator):
 
     def _categorical_columns(self) -> list[int]:
         names, found = self._column_names(), []
-        for each in [self.categorical] if isinstance(self.categorical, str) else self.categorical:
+        for each in [self.categorical] if isinstance(self.categorical, str) else self.categorical or ():
             if isinstance(each, str):
                 check_choice("categorical", each, names)
                 found += [number for number, name in enumerate(names) if name == each]
@@ -327,7 +335,9 @@ class BayesEstimator(BaseEstimator):
         if plan.seconds is not None:
             plan = Plan(**{**vars(plan), "seconds": max(0.0, plan.seconds - (time.monotonic() - start))})
         optimiser = optimiser_of(model, plan, num_data)
-        return train(model, elbo, optimiser, rows, held_out, plan, generator)
+        history = train(model, elbo, optimiser, rows, held_out, plan, generator, self._samples(model))
+        collect(model, elbo, optimiser, rows, plan, generator, mix(self.seed_, 7))
+        return history
 
     def _settle(self, model: BayesianModel) -> None:
         """Keep a model for predictions, which are made in double precision: a row's does not depend on the others."""
@@ -349,12 +359,13 @@ class BayesEstimator(BaseEstimator):
             weight_decay=self.weight_decay,
             seconds=self.max_seconds,
             verbose=int(self.verbose),
-            samples=self._samples(),
         )
 
-    def _samples(self) -> int:
-        members = getattr(getattr(self, "model_", None), "members", None) or self.members or 4
-        return max(1, -(-self.draws // members))
+    def _samples(self, model: BayesianModel) -> int:
+        """Return how many draws of each member a prediction takes."""
+        if model.is_point:
+            return 1
+        return -(-self.draws // model.members)
 
     def _torch_dtype(self) -> torch.dtype:
         return {"float32": torch.float32, "float64": torch.float64}[self.dtype]
@@ -366,26 +377,32 @@ class BayesEstimator(BaseEstimator):
         method = get_method(self.method)
 
         def network() -> nn.Module:
-            return TableMLP(
-                self.encoder_.numbers,
-                self.encoder_.others,
-                self._outputs(),
-                self.width,
-                self.depth,
-                self.residual,
-                self.dropout,
-                self._embedding(rows),
-            ).to(self._torch_dtype())
+            return self._network(rows).to(self._torch_dtype())
 
         made = method.make(network if method.of_networks else network(), **self._method_options())
         made.likelihood = self._likelihood().to(dtype=self._torch_dtype())
         return made
 
+    def _network(self, rows: Rows | None) -> TableMLP:
+        return TableMLP(
+            self.encoder_.numbers,
+            self.encoder_.others,
+            self._outputs(),
+            self.width,
+            self.depth,
+            self.residual,
+            self.dropout,
+            self._embedding(rows),
+            apart=self._outputs() <= FEW_OUTPUTS,
+        )
+
     def _method_options(self) -> dict[str, Any]:
         method = get_method(self.method)
+        family = inspect.signature(method.make).parameters.get("family")
+        points = family is not None and family.default == "delta"
+        own = (TABLE_OPTIONS if points else {}) if self.method_options is None else self.method_options
         given = {"members": self.members, "family": self.family}
-        options = {name: value for name, value in given.items() if value is not None}
-        options |= self.method_options or {}
+        options = own | {name: value for name, value in given.items() if value is not None}
         method.check_options(options)
         return options
 
@@ -425,7 +442,7 @@ class BayesEstimator(BaseEstimator):
         return self._outputs_for(torch.from_numpy(self.encoder_(block)) for block in table.blocks(BLOCK))
 
     def _outputs_for(self, inputs: Iterable[Tensor]) -> Iterator[Tensor]:
-        samples = 1 if self.model_.is_point else self._samples()
+        samples = self._samples(self.model_)
         for x in inputs:
             with torch.no_grad():
                 generator = Generator().manual_seed(mix(self.seed_, 6))
@@ -539,17 +556,7 @@ class BayesEstimator(BaseEstimator):
             made.feature_names_in_ = np.array(about["feature_names_in"], dtype=object)
         made.encoder_ = Encoder.from_spec(about["columns"])
         made._restore(about)
-        network = TableMLP(
-            made.encoder_.numbers,
-            made.encoder_.others,
-            made._outputs(),
-            made.width,
-            made.depth,
-            made.residual,
-            made.dropout,
-            made._embedding(None),
-        )
-        made._settle(load_model(folder, network.double()))
+        made._settle(load_model(folder, made._network(None).double()))
         return made
 
 

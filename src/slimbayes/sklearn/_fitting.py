@@ -16,6 +16,8 @@ from slimbayes.objective import ELBO
 
 #: Rows that are scored at once.
 BLOCK = 4096
+#: Epochs after each of which a method collects, where methods do.
+COLLECTED = 20
 
 
 @dataclass(frozen=True)
@@ -47,8 +49,7 @@ class Plan:
         learning_rate: Of AdamW.
         weight_decay: Of what has no prior.
         seconds: Time after which to stop; None for no such limit.
-        verbose: Print the scores of so many epochs; 0 for none.
-        samples: Draws of each member in scores.
+        verbose: Print the scores of every so many epochs; 0 for none.
     """
 
     epochs: int
@@ -58,7 +59,6 @@ class Plan:
     weight_decay: float
     seconds: float | None = None
     verbose: int = 0
-    samples: int = 1
 
 
 @dataclass
@@ -97,6 +97,7 @@ def train(
     held_out: Rows | None,
     plan: Plan,
     generator: Generator,
+    samples: int,
 ) -> History:
     """Train, and leave the model with the weights that score best on the held-out rows; without those, with the last.
 
@@ -107,7 +108,7 @@ def train(
         one_epoch(model, elbo, optimiser, rows, plan.batch_size, generator)
         history.epochs = epoch
         if held_out is not None:
-            score = mean_nll(model, held_out, plan.samples)
+            score = mean_nll(model, held_out, samples)
             history.scores.append(score)
             if score < history.best:
                 history.best, history.best_epoch = score, epoch
@@ -125,6 +126,26 @@ def train(
     elif held_out is None:
         history.best_epoch = history.epochs
     return history
+
+
+def collect(
+    model: BayesianModel,
+    elbo: ELBO,
+    optimiser: torch.optim.Optimizer,
+    rows: Rows,
+    plan: Plan,
+    generator: Generator,
+    seed: int,
+) -> None:
+    """Train on, and collect after each epoch, where a method draws from what training passes through, such as SWAG."""
+    method = method_of(model)
+    if model.needed:
+        for _ in range(max(COLLECTED, model.needed)):
+            one_epoch(model, elbo, optimiser, rows, plan.batch_size, generator)
+            model.collect()
+    if method is not None and method.finish is not None:
+        parts = zip(rows.x.split(plan.batch_size), rows.y.split(plan.batch_size), strict=True)
+        method.finish(elbo, list(parts), draws=COLLECTED, inference="ess", seed=seed, quiet=True)
 
 
 def one_epoch(
@@ -165,7 +186,7 @@ def mean_nll(model: BayesianModel, rows: Rows, samples: int) -> float:
     """Return the weighted mean of the mixture's negative log-likelihood; the draws are always the same."""
     model.eval()
     assert model.likelihood is not None
-    total = 0.0
+    total, samples = 0.0, samples if model.ready else 0  # before there is something to draw from, the weights as they are
     for begin in range(0, len(rows), BLOCK):
         part = slice(begin, begin + BLOCK)
         outputs = model(rows.x[part], samples=samples, noise="shared", generator=Generator().manual_seed(0))

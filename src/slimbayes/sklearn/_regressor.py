@@ -32,9 +32,10 @@ class BayesRegressor(RegressorMixin, BayesEstimator):
         head: What each draw predicts: ``"gaussian"`` (a mean and a standard deviation), ``"gaussian_constant"`` (one
             standard deviation for all rows), ``"student_t"`` (4 degrees of freedom), ``"mixture"`` (three Gaussians)
             or ``"quantile"`` (15 quantiles, and what lies between them).
-        members: Mixture components; None for the method's own number.
+        members: Mixture components; None for the method's own number; 8 with the default method.
         family: Distribution of the factors, such as ``"normal"`` or ``"cauchy"``; None for the method's own.
-        method_options: Other options of the method; None for those that suit tables, see ``table_options``.
+        method_options: Other options of the method; None for the method's own; with the default method,
+            the members' factors are on the first and the last layer alone (``include``, ``factors``, ``init``).
         width: Of each hidden layer.
         depth: Hidden layers; with ``residual`` one, and residual blocks after it.
         residual: Whether to use residual blocks.
@@ -81,7 +82,7 @@ class BayesRegressor(RegressorMixin, BayesEstimator):
 
     def __init__(
         self,
-        method: str = "rank1",
+        method: str = "batch_ensemble",
         *,
         head: str = "gaussian",
         members: int | None = None,
@@ -105,7 +106,7 @@ class BayesRegressor(RegressorMixin, BayesEstimator):
         calibration_fraction: float = 0.0,
         max_seconds: float | None = None,
         draws: int = 16,
-        categorical: Sequence[str | int] = (),
+        categorical: Sequence[str | int] | None = None,
         max_categories: int = 100,
         warm_start: bool = False,
         dtype: str = "float32",
