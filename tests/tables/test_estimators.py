@@ -230,8 +230,6 @@ def clone_of(fitted):
 # ---------------------------------------------------------------------- methods and networks
 
 
-
-
 @pytest.mark.parametrize("method", trained_methods())
 def test_every_method_by_its_name(method, tmp_path):
     X, y = numbers(60)

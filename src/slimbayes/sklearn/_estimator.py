@@ -350,7 +350,7 @@ class BayesEstimator(BaseEstimator):
     def _plan(self, rows: int, epochs: int | None = None) -> Plan:
         size = self.batch_size
         if size == "auto":
-            size = min(256, max(16, 2 ** int(np.log2(max(1, rows / 16)))))
+            size = min(512, max(16, 2 ** int(np.log2(max(1, rows / 16)))))
         return Plan(
             epochs=self.max_epochs if epochs is None else epochs,
             patience=self.patience,

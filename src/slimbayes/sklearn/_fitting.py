@@ -186,7 +186,10 @@ def mean_nll(model: BayesianModel, rows: Rows, samples: int) -> float:
     """Return the weighted mean of the mixture's negative log-likelihood; the draws are always the same."""
     model.eval()
     assert model.likelihood is not None
-    total, samples = 0.0, samples if model.ready else 0  # before there is something to draw from, the weights as they are
+    total, samples = (
+        0.0,
+        samples if model.ready else 0,
+    )  # before there is something to draw from, the weights as they are
     for begin in range(0, len(rows), BLOCK):
         part = slice(begin, begin + BLOCK)
         outputs = model(rows.x[part], samples=samples, noise="shared", generator=Generator().manual_seed(0))

@@ -45,7 +45,7 @@ class BayesRegressor(RegressorMixin, BayesEstimator):
         learning_rate: Of AdamW; of a sampler its step.
         weight_decay: Of what has no prior.
         beta: Weight of the KL.
-        batch_size: Rows of a step; ``"auto"`` for 16 to 256, about a sixteenth of the rows.
+        batch_size: Rows of a step; ``"auto"`` for 16 to 512, about a sixteenth of the rows.
         max_epochs: Epochs at most.
         early_stopping: Hold some rows out, stop when their likelihood no longer rises, and keep the best weights.
             Fewer than 20 rows are not divided.
