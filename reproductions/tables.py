@@ -80,7 +80,7 @@ def run(name: str, method: str, split: int, folder: Path = FOLDER) -> None:
     path = folder / f"{name}-{method}-{split}.json"
     if path.exists():
         return
-    found = scores(METHODS[method], *rows_of(name, split, test=True), seed=split)
+    found = scores(METHODS[method], rows_of(name, split, test=True), seed=split)
     about = {"set": name, "method": method, "split": split, "seed": split, "options": METHODS[method]}
     folder.mkdir(parents=True, exist_ok=True)
     write_json(path, {**about, **found, **provenance()})

@@ -1,8 +1,8 @@
 """The choice of the default settings of ``slimbayes.sklearn``, on training rows of UCI sets alone.
 
 ``python -m reproductions.tables_tuning reproductions/results/tables-tuning.json [SETTING ...]`` measures what the file
-does not hold yet. Of each set the training rows of its first standard split are divided further: four fifths are trained
-on, one fifth is scored. The test rows of the split are not looked at.
+does not hold yet. Of each set the training rows of its first standard split are divided further: four fifths are
+trained on, one fifth is scored. The test rows of the split are not looked at.
 """
 
 import json
@@ -20,19 +20,26 @@ from sklearn.ensemble import HistGradientBoostingRegressor
 
 from slimbayes._files import write_json
 from slimbayes._provenance import provenance
+from slimbayes._text_table import as_markdown
 from slimbayes.data.registry import load_data
 from slimbayes.data.uci import UCI_SETS
 from slimbayes.sklearn import BayesRegressor
 
-__all__ = ["SETTINGS", "rows_of", "scores"]
+__all__ = ["SETTINGS", "rows_of", "scores", "table"]
 
+#: Where the table goes, and between which lines.
+PAGE = Path(__file__).parent.parent / "docs" / "tables.md"
+BEGIN, END = "<!-- table: from reproductions/results/tables-tuning.json -->", "<!-- end of table -->"
+
+#: Inputs and targets to train on, and those to score.
+Rows = tuple[NDArray[np.float64], NDArray[np.float64], NDArray[np.float64], NDArray[np.float64]]
 #: Of each set at most so many rows are used here.
 MOST_ROWS = 1500
 SETS = ("boston", "concrete", "yacht", "energy", "wine", "kin8nm")
 #: What was tried: arguments of ``BayesRegressor``.
 SETTINGS: dict[str, dict[str, Any]] = {
-    "gaussian": {"method": "batch_ensemble", "members": 8},
-    "rank1": {"method": "rank1", "members": 4, "method_options": {}},
+    "gaussian": {"method": "batch_ensemble", "members": 8, "validation_fraction": 0.1, "refit": False},
+    "rank1": {"method": "rank1", "members": 4, "validation_fraction": 0.1, "refit": False},
     "gaussian_fifth_refit": {"method": "batch_ensemble", "members": 8, "validation_fraction": 0.2, "refit": True},
     "student_fifth_refit": {
         "method": "batch_ensemble",
@@ -58,7 +65,7 @@ SETTINGS: dict[str, dict[str, Any]] = {
 }
 
 
-def rows_of(name: str, split: int, test: bool) -> tuple[NDArray[np.float64], ...]:
+def rows_of(name: str, split: int, test: bool) -> Rows:
     """Return inputs and targets to train on, and those to score, of a standard split.
 
     Args:
@@ -82,8 +89,9 @@ def rows_of(name: str, split: int, test: bool) -> tuple[NDArray[np.float64], ...
     return x[kept], y[kept], x[scored], y[scored]
 
 
-def scores(options: dict[str, Any] | None, x: Any, y: Any, x_new: Any, y_new: Any, seed: int = 0) -> dict[str, Any]:
+def scores(options: dict[str, Any] | None, rows: Rows, seed: int = 0) -> dict[str, Any]:
     """Return the scores of a fit; ``None`` for HistGradientBoosting, with a Gaussian as wide as held-out residuals."""
+    x, y, x_new, y_new = rows
     start, cpu = time.perf_counter(), time.process_time()
     about: dict[str, Any] = {}
     if options is None:
@@ -124,6 +132,18 @@ def _crps(quantiles: NDArray[np.float64], y: NDArray[np.float64]) -> float:
     return float(2 * np.mean(u * (LEVELS - (u < 0))))
 
 
+def table(stored: dict[str, Any]) -> str:
+    """Return a Markdown table of the log-likelihoods and coverages, of the settings that were tried on every set."""
+    found = {(row["setting"], row["set"]): row for row in stored["rows"]}
+    names = [name for name in ("boosting", *SETTINGS) if all((name, each) in found for each in SETS)]
+    lines = [["setting", *SETS, "mean coverage, %"]]
+    for name in names:
+        rows = [found[name, each] for each in SETS]
+        coverage = 100 * sum(row["coverage"] for row in rows) / len(rows)
+        lines.append([f"`{name}`", *(f"{row['log_likelihood']:.2f}" for row in rows), f"{coverage:.1f}"])
+    return as_markdown(lines)
+
+
 def main(out: Path, names: list[str]) -> None:
     """Measure what the file does not hold yet, and write it after each fit."""
     torch.set_num_threads(1)
@@ -135,10 +155,17 @@ def main(out: Path, names: list[str]) -> None:
         for name in SETS:
             if (setting, name) in done:
                 continue
-            row = {"setting": setting, "set": name, **scores(options, *rows_of(name, 0, test=False))}
+            row = {"setting": setting, "set": name, **scores(options, rows_of(name, 0, test=False))}
             stored["rows"].append(row)
             write_json(out, {"settings": SETTINGS, "most_rows": MOST_ROWS, **provenance(), "rows": stored["rows"]})
+            write_page(stored)
             print({key: value for key, value in row.items() if key not in ("rows", "scored_rows")}, flush=True)
+
+
+def write_page(stored: dict[str, Any]) -> None:
+    """Put the table on its page."""
+    before, rest = PAGE.read_text().split(BEGIN)
+    PAGE.write_text(f"{before}{BEGIN}\n\n{table(stored)}\n\n{END}{rest.split(END)[1]}")
 
 
 if __name__ == "__main__":

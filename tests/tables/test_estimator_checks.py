@@ -17,7 +17,7 @@ EXACT = {
     "learning_rate": 0.02,
 }
 #: The defaults, but small. Rows held out and random draws differ where a row comes twice.
-USUAL = {"members": 2, "width": 32, "max_epochs": 40, "learning_rate": 0.02}
+USUAL = {"members": 2, "width": 32, "max_epochs": 40, "learning_rate": 0.02, "refit": False}
 RANDOM = "a row that comes twice is not a row of weight two for early stopping and for random draws"
 
 

@@ -18,12 +18,11 @@ from sklearn.model_selection import GridSearchCV, cross_val_score
 from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import StandardScaler
 
-import slimbayes as sb
 from slimbayes.methods.registry import trained_methods
 from slimbayes.sklearn import BayesClassifier, BayesRegressor
 from slimbayes.sklearn._heads import HEADS
 
-SMALL = {"members": 2, "width": 16, "max_epochs": 5, "random_state": 0}
+SMALL = {"members": 2, "width": 16, "max_epochs": 5, "refit": False, "random_state": 0}
 ROWS = 120
 
 
@@ -230,6 +229,7 @@ def clone_of(fitted):
 # ---------------------------------------------------------------------- methods and networks
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("method", trained_methods())
 def test_every_method_by_its_name(method, tmp_path):
     X, y = numbers(60)
@@ -244,7 +244,7 @@ def test_every_method_by_its_name(method, tmp_path):
 @pytest.mark.parametrize(
     "options",
     [
-        {"embedding": "piecewise"},
+        {"embedding": "piecewise", "categorical": ["floor"]},
         {"embedding": "periodic"},
         {"residual": True, "depth": 3, "dropout": 0.1},
         {"method": "rank1", "family": "cauchy"},
@@ -357,8 +357,8 @@ def test_files_of_classifiers_hold_classes_and_run_no_code(classifier, tmp_path)
 BAD = {
     "NaN target": (lambda X, y: (X, np.where(np.arange(ROWS) == 3, np.nan, y)), "Input y contains NaN"),
     "infinite target": (lambda X, y: (X, np.where(np.arange(ROWS) == 3, np.inf, y)), "infinity"),
-    "infinity": (lambda X, y: (np.where(X == X[5, 1], np.inf, X), y), "contains infinity"),
-    "too large": (lambda X, y: (np.where(X == X[5, 1], 1e300, X), y), "too large"),
+    "infinity": (lambda X, y: (np.where(X[5, 1] == X, np.inf, X), y), "contains infinity"),
+    "too large": (lambda X, y: (np.where(X[5, 1] == X, 1e300, X), y), "too large"),
     "other lengths": (lambda X, y: (X, y[:-1]), "inconsistent numbers of samples"),
     "no rows": (lambda X, y: (X[:0], y[:0]), "0 sample"),
     "no columns": (lambda X, y: (X[:, :0], y), "0 feature"),
@@ -430,6 +430,7 @@ def test_one_class_and_unknown_classes():
         ({"head": "gauss"}, ["`head`", "'gaussian'"]),
         ({"method_options": {"member": 3}}, ["'member'"]),
         ({"embedding": "linear"}, ["`embedding`", "'piecewise'"]),
+        ({"refit": "always"}, ["`refit`", "'auto'"]),
         ({"learning_rate": 0.0}, ["`learning_rate`", "0.0"]),
         ({"categorical": ["x9"]}, ["`categorical`", "x9"]),
         ({"categorical": [9]}, ["`categorical`", "9"]),

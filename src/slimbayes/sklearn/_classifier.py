@@ -52,7 +52,8 @@ class BayesClassifier(ClassifierMixin, BayesEstimator):
             Fewer than 20 rows are not divided.
         validation_fraction: The share of rows that are held out.
         patience: Epochs without a better score after which to stop.
-        refit: After early stopping, train anew on all rows for as many epochs as were best.
+        refit: After early stopping, train anew on all rows for as many epochs as were best. ``"auto"``: with fewer than
+            2000 rows, of which those held out would be missed.
         calibration_fraction: A share of rows that are left out of everything else, for conformal predictions.
         max_seconds: Training stops after so much time, with the best weights so far.
         draws: Networks that a prediction is made of, at least; the same ones for each prediction.
@@ -99,9 +100,9 @@ class BayesClassifier(ClassifierMixin, BayesEstimator):
         batch_size: int | str = "auto",
         max_epochs: int = 200,
         early_stopping: bool = True,
-        validation_fraction: float = 0.1,
+        validation_fraction: float = 0.2,
         patience: int = 16,
-        refit: bool = False,
+        refit: bool | str = "auto",
         calibration_fraction: float = 0.0,
         max_seconds: float | None = None,
         draws: int = 16,

@@ -35,6 +35,8 @@ FILE, FORMAT = "estimator.json", 1
 BLOCK = 8192
 #: Fewer rows than this are not divided for early stopping, which they would say nothing about.
 FEW_ROWS = 20
+#: Fewer rows than this are all trained on in the end, by default.
+REFIT_ROWS = 2000
 #: Epochs where nothing can stop them early.
 FEW_EPOCHS = 100
 #: Up to so many outputs have a layer each, so that each member has a head of its own.
@@ -83,9 +85,9 @@ class BayesEstimator(BaseEstimator):
         batch_size: int | str = "auto",
         max_epochs: int = 200,
         early_stopping: bool = True,
-        validation_fraction: float = 0.1,
+        validation_fraction: float = 0.2,
         patience: int = 16,
-        refit: bool = False,
+        refit: bool | str = "auto",
         calibration_fraction: float = 0.0,
         max_seconds: float | None = None,
         draws: int = 16,
@@ -215,7 +217,8 @@ class BayesEstimator(BaseEstimator):
                 self.history_ = self._train(model, training, held_out, plan, start)
                 self._settle(model)
                 self._tune(held_out, y[held])
-                if self.refit and not again and self._time_for_refit(start):
+                refit = len(rows) < REFIT_ROWS if self.refit == "auto" else self.refit
+                if refit and not again and self._time_for_refit(start):
                     torch.manual_seed(mix(self.seed_, 2))
                     model = self._build(rows)
                     epochs = self._plan(len(rows), self.history_.best_epoch)
@@ -429,6 +432,8 @@ class BayesEstimator(BaseEstimator):
         if self.embedding is not None:
             check_choice("embedding", self.embedding, EMBEDDINGS)
         check_choice("dtype", self.dtype, ("float32", "float64"))
+        if self.refit not in (True, False):
+            check_choice("refit", self.refit, ("auto",))
         if self.max_seconds is not None:
             check_number("max_seconds", self.max_seconds, 0.0)
 
