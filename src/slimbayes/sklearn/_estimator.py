@@ -221,8 +221,7 @@ class BayesEstimator(BaseEstimator):
                 if refit and not again and self._time_for_refit(start):
                     torch.manual_seed(mix(self.seed_, 2))
                     model = self._build(rows)
-                    epochs = self._plan(len(rows), self.history_.best_epoch)
-                    self._train(model, rows, None, epochs, start)
+                    self._train(model, rows, None, self._plan(len(rows), self.history_.best_epoch), start)
                     self._settle(model)
             else:
                 epochs = min(FEW_EPOCHS, self.max_epochs) if self.early_stopping else self.max_epochs

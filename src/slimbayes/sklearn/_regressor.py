@@ -220,7 +220,7 @@ class BayesRegressor(RegressorMixin, BayesEstimator):
 
     def _distributions(self, table: Columns) -> Any:
         kernel = HEADS[self.head].kernel()
-        return (PredictiveDistribution(*parts, kernel) for parts in self._parts(table))
+        return (PredictiveDistribution(w, m, s, kernel) for w, m, s in self._parts(table))
 
     def _moments(self, table: Columns) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
         each = [(d.mean, d.std) for d in self._distributions(table)]
@@ -246,8 +246,8 @@ class BayesRegressor(RegressorMixin, BayesEstimator):
             X: A table with the columns of training.
         """
         parts = list(self._parts(self._read(X, reset=False)))
-        joined = [np.concatenate(each, -1) for each in zip(*parts, strict=True)]
-        return PredictiveDistribution(*joined, HEADS[self.head].kernel())
+        weights, locations, scales = (np.concatenate(each, -1) for each in zip(*parts, strict=True))
+        return PredictiveDistribution(weights, locations, scales, HEADS[self.head].kernel())
 
     def predict_quantiles(self, X: Any, q: Any = (0.05, 0.5, 0.95)) -> NDArray[np.float64]:
         """Return quantiles of each row: ``(rows,)`` for one level, ``(rows, levels)`` for several.
