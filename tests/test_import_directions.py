@@ -10,7 +10,7 @@ SOURCE = Path(__file__).parent.parent / "src" / "slimbayes"
 ORDER = [
     {"cli", "__main__"},
     {"demo"},
-    {"integrations"},
+    {"integrations", "sklearn"},
     {"report"},
     {"evaluation"},
     {"training"},

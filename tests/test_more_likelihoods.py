@@ -325,12 +325,30 @@ def test_wrong_options_are_named(build, words: list[str]) -> None:
         assert word in str(error.value)
 
 
+def test_a_mixture_of_gaussians_equals_scipy() -> None:
+    outputs = normal(DRAWS, BATCH, 6)
+    likelihood, y = sb.GaussianMixture(2), normal(BATCH)
+    weights = special.softmax(outputs[..., :2].numpy(), -1)
+    parts = stats.norm(outputs[..., 2:4].numpy(), np.logaddexp(0, outputs[..., 4:].numpy()) + 1e-7)
+    close(likelihood.log_prob(outputs, y), np.log((weights * parts.pdf(y.numpy()[:, None])).sum(-1)))
+    close(likelihood.log_prob(outputs, y.unsqueeze(1)), np.log((weights * parts.pdf(y.numpy()[:, None])).sum(-1)))
+    close(likelihood.cdf(outputs, y.unsqueeze(1))[..., 0], (weights * parts.cdf(y.numpy()[:, None])).sum(-1))
+    mean, std = (part[..., 0] for part in likelihood.moments(outputs))
+    second = (weights * (parts.var() + parts.mean() ** 2)).sum(-1)
+    close(mean, (weights * parts.mean()).sum(-1))
+    close(std, np.sqrt(second - mean.numpy() ** 2))
+    low, high = (likelihood.quantile(outputs, q) for q in (0.1, 0.9))
+    close(likelihood.cdf(outputs, low).mean(0), np.full((BATCH, 1), 0.1), 1e-6)
+    close(likelihood.cdf(outputs, high).mean(0), np.full((BATCH, 1), 0.9), 1e-6)
+
+
 # ---------------------------------------------------------------------- one registry, files
 
 EACH = {
     "categorical": sb.Categorical(class_weight=[1.0, 2.0, 0.1], label_smoothing=0.2),
     "bernoulli": sb.Bernoulli(pos_weight=[1.0, 2.0, 3.0]),
     "gaussian": sb.Gaussian(outputs=3),
+    "gaussian_mixture": sb.GaussianMixture(1),
     "ordinal": sb.Ordinal(4),
     "poisson": sb.Poisson(),
     "negative_binomial": sb.NegativeBinomial(initial=0.3),

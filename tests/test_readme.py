@@ -39,7 +39,7 @@ def test_code_blocks_run_in_order(page, tmp_path, monkeypatch):
 
 
 def test_hello_world_has_at_most_eight_lines_and_learns():
-    hello = blocks(PAGES[0])[0]
+    hello = blocks(PAGES[0])[1]
     lines = [line for line in hello.splitlines() if line.strip() and not line.strip().startswith("#")]
     assert len(lines) <= 8
     namespace: dict[str, object] = {}
@@ -51,6 +51,13 @@ def test_hello_world_has_at_most_eight_lines_and_learns():
     assert right.float().mean() > 0.85
     assert p.entropy[~right].mean() > 2 * p.entropy[right].mean()  # it knows where it is wrong
     assert p.mutual_information[~right].mean() > 2 * p.mutual_information[right].mean()
+
+
+def test_the_first_example_is_three_lines_on_a_table():
+    data, *lines = [line for line in blocks(PAGES[0])[0].splitlines() if line.strip()]
+    assert "# your table" in data
+    assert len(lines) <= 3
+    assert "return_std=True" in lines[-1]
 
 
 def test_the_demo_table_is_that_of_the_stored_run():

@@ -38,6 +38,7 @@ if TYPE_CHECKING:
     from slimbayes.likelihoods import Categorical as Categorical
     from slimbayes.likelihoods import Cox as Cox
     from slimbayes.likelihoods import Gaussian as Gaussian
+    from slimbayes.likelihoods import GaussianMixture as GaussianMixture
     from slimbayes.likelihoods import Likelihood as Likelihood
     from slimbayes.likelihoods import NegativeBinomial as NegativeBinomial
     from slimbayes.likelihoods import Ordinal as Ordinal
@@ -84,6 +85,7 @@ _PLACES = {
             "Categorical",
             "Cox",
             "Gaussian",
+            "GaussianMixture",
             "Likelihood",
             "NegativeBinomial",
             "Ordinal",

@@ -56,7 +56,7 @@ def pyarrow() -> Any:
         import pyarrow.csv
         import pyarrow.parquet
     except ImportError as error:
-        raise ImportError('Tables need pyarrow: pip install "slimbayes[train]"') from error
+        raise ImportError('Tables need pyarrow: pip install "slimbayes[train]", or "slimbayes[sklearn]"') from error
     return pa
 
 

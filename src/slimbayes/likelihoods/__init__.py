@@ -7,6 +7,7 @@ from slimbayes.likelihoods.classification import Bernoulli as Bernoulli
 from slimbayes.likelihoods.classification import Categorical as Categorical
 from slimbayes.likelihoods.counts import NegativeBinomial as NegativeBinomial
 from slimbayes.likelihoods.counts import Poisson as Poisson
+from slimbayes.likelihoods.normal_mixture import GaussianMixture as GaussianMixture
 from slimbayes.likelihoods.ordinal import Ordinal as Ordinal
 from slimbayes.likelihoods.quantiles import Quantile as Quantile
 from slimbayes.likelihoods.registry import LIKELIHOODS as LIKELIHOODS
@@ -23,6 +24,7 @@ __all__ = [
     "Cox",
     "Function",
     "Gaussian",
+    "GaussianMixture",
     "Likelihood",
     "NegativeBinomial",
     "Ordinal",

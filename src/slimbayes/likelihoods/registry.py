@@ -8,6 +8,7 @@ from slimbayes._checks import check_choice
 from slimbayes.likelihoods.base import Function, Likelihood
 from slimbayes.likelihoods.classification import Bernoulli, Categorical
 from slimbayes.likelihoods.counts import NegativeBinomial, Poisson
+from slimbayes.likelihoods.normal_mixture import GaussianMixture
 from slimbayes.likelihoods.ordinal import Ordinal
 from slimbayes.likelihoods.quantiles import Quantile
 from slimbayes.likelihoods.regression import Gaussian, StudentT
@@ -18,7 +19,18 @@ __all__ = ["LIKELIHOODS", "get_likelihood", "options_of"]
 #: All likelihoods that a name, a configuration or a file may ask for.
 LIKELIHOODS: dict[str, type[Likelihood]] = {
     kind.name: kind
-    for kind in (Categorical, Bernoulli, Gaussian, Ordinal, Poisson, NegativeBinomial, StudentT, Quantile, Cox)
+    for kind in (
+        Categorical,
+        Bernoulli,
+        Gaussian,
+        GaussianMixture,
+        Ordinal,
+        Poisson,
+        NegativeBinomial,
+        StudentT,
+        Quantile,
+        Cox,
+    )
 }
 
 
