@@ -428,6 +428,7 @@ def test_one_class_and_unknown_classes():
     ("options", "words"),
     [
         ({"method": "rank2"}, ["`method`", "'rank1'"]),
+        ({"method": "laplace"}, ["`method`", "'laplace'", "'rank1'"]),
         ({"head": "gauss"}, ["`head`", "'gaussian'"]),
         ({"method_options": {"member": 3}}, ["'member'"]),
         ({"embedding": "linear"}, ["`embedding`", "'piecewise'"]),

@@ -11,7 +11,7 @@ __all__ = ["Periodic", "PiecewiseLinear"]
 
 
 class PiecewiseLinear(nn.Module):
-    r"""Piecewise-linear encoding of numbers (Gorishniy et al. 2022, Eqs. 1 and 2).
+    r"""Piecewise-linear encoding of numbers (Gorishniy et al. 2022).
 
     With the edges :math:`b_0 < \dots < b_T` of a column's bins, a number has the T features
 
@@ -56,7 +56,7 @@ class PiecewiseLinear(nn.Module):
 
     @staticmethod
     def quantile_edges(x: Tensor, bins: int) -> Tensor:
-        """Return edges of bins with about as many of these rows in each: the paper's section 3.2.1.
+        """Return edges of bins with about as many of these rows in each, as the paper has it.
 
         Args:
             x: ``(rows, columns)``.
@@ -83,7 +83,7 @@ class PiecewiseLinear(nn.Module):
 
 
 class Periodic(nn.Module):
-    r"""Periodic features of numbers with trained frequencies (Gorishniy et al. 2022, Eq. 3), then a layer for each.
+    r"""Periodic features of numbers with trained frequencies (Gorishniy et al. 2022), then a layer for each.
 
     .. math::
         v = [\sin(2 \pi c_1 x), \cos(2 \pi c_1 x), \dots], \quad c_l \sim N(0, \sigma^2), \quad

@@ -9,7 +9,7 @@ __all__ = ["ResidualBlock", "TableMLP"]
 
 
 class ResidualBlock(nn.Module):
-    r"""A block of the ResNet for tables of Gorishniy et al. 2021 (section 3.2), with a layer norm.
+    r"""A block of the ResNet for tables of Gorishniy et al. 2021, with a layer norm.
 
     .. math:: x + \text{Dropout}(W_2\, \text{Dropout}(\text{ReLU}(W_1\, \text{LayerNorm}(x))))
 
@@ -47,7 +47,7 @@ class TableMLP(nn.Module):
 
     Weights shared as in TabM (Gorishniy et al. 2024) are options of the method, not of the network:
     ``sb.batch_ensemble(net, members=32, include=["stem", "head*"], factors="input", init="sign")`` has random signs on
-    the inputs of the first layer (the paper's TabM-mini, section 3.3), and shares the body. With ``apart=True`` the
+    the inputs of the first layer (the paper's TabM-mini), and shares the body. With ``apart=True`` the
     head has a layer for each output; the factors of a layer with one output are as many numbers as its weight, so that
     each member has a head of its own.
 

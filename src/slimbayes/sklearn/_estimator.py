@@ -377,6 +377,11 @@ class BayesEstimator(BaseEstimator):
     def _build(self, rows: Rows | None) -> BayesianModel:
         """Return a new model; ``rows`` give the bins of a piecewise-linear embedding."""
         method = get_method(self.method)
+        if method.after_training:
+            raise ValueError(
+                f"Expected argument `method` to be one that is trained, but got {self.method!r}, which is fitted to a "
+                "trained network. Use 'batch_ensemble' or 'rank1'."
+            )
 
         def network() -> nn.Module:
             return self._network(rows).to(self._torch_dtype())
