@@ -420,3 +420,19 @@ def test_edges_without_a_mark_are_noticed_after_a_pass_with_marked_ones():
     torch.testing.assert_close(shares, shares[:1].expand(3), rtol=0.5, atol=0.0)
     with pytest.warns(UserWarning, match="does not keep its rows in order"):
         model(x, sources, ends)
+
+
+@pytest.mark.filterwarnings("ignore:Sparse")
+def test_a_graph_as_a_sparse_matrix_is_refused():
+    model = sb.rank1(GCNConv(4, 3), members=2, init="ones")
+    x, edges = torch.randn(NODES, 4), torch.randint(NODES, (2, EDGES))
+    adjacency = torch.sparse_coo_tensor(edges, torch.ones(EDGES), (NODES, NODES)).coalesce()
+    with pytest.raises(ValueError, match="edge_index|sparse"):
+        model(Data(x=x, adj_t=adjacency))
+
+
+def test_packed_sequences_do_not_stand_beside_an_index():
+    model = sb.rank1(Nodes(), members=2)
+    packed = nn.utils.rnn.pack_sequence([torch.randn(3, 4)])
+    with pytest.raises(ValueError, match="PackedSequence"):
+        model(torch.randn(NODES, 4), sb.BatchAxis(torch.randint(NODES, (2, EDGES)), index=True), packed)

@@ -37,6 +37,16 @@ def test_each_value_type_order_and_target_counts():
         assert differences(first, fingerprint(other), {}, {}) == ["the values of train differ"]
 
 
+def test_parts_that_come_and_go_and_other_shapes_are_named():
+    first = fingerprint(toy([[1.0], [2.0]], [0.0, 1.0]))
+    examples = Examples((torch.tensor([[1.0], [2.0]]),), torch.tensor([0.0, 1.0]))
+    more = fingerprint(DataSet("toy", examples, examples, None, Task("gaussian", 1, (1,))))
+    assert differences(first, more, {}, {}) == ["there was no validation part"]
+    assert differences(more, first, {}, {}) == ["the validation part is gone"]
+    wide = fingerprint(DataSet("toy", examples, None, None, Task("gaussian", 1, (2,))))
+    assert differences(first, wide, {}, {}) == ["an example had the shape [1], now [2]"]
+
+
 def table(columns, rows, scale=1.0, seed=0):
     values = scale * np.random.default_rng(seed).normal(size=(rows, len(columns)))
     lines = [",".join(columns), *(",".join(f"{value:.6f}" for value in row) for row in values)]

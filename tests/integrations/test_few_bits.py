@@ -1,6 +1,6 @@
 """A frozen base in few bits, with factors in single precision around it: torchao's and bitsandbytes' layers.
 
-Neither library is among those for development: torchao 0.18.0 and bitsandbytes 0.50.2 were tried, on a CPU.
+torchao 0.18.0 and bitsandbytes 0.50.2 on a CPU; without them these tests are skipped.
 """
 
 import copy

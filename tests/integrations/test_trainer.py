@@ -152,6 +152,20 @@ def test_two_processes_do_what_one_does_and_count_the_kl_once(tmp_path: Path) ->
             torch.testing.assert_close(two[name], result, rtol=1e-6, atol=1e-9, msg=lambda m, n=name: f"{n}: {m}")
 
 
+def test_the_best_checkpoint_is_loaded_at_the_end(tmp_path: Path) -> None:
+    data = examples()
+    model = rank1(bert())
+    args = arguments(
+        tmp_path, max_steps=4, learning_rate=0.3, save_strategy="steps", save_steps=1, eval_strategy="steps",
+        eval_steps=1, load_best_model_at_end=True, metric_for_best_model="eval_nll", greater_is_better=False,
+    )  # fmt: skip
+    trainer = Trainer(model, args, train_dataset=data, eval_dataset=data, samples=0, eval_samples=0)
+    trainer.train()
+    scores = [log["eval_nll"] for log in trainer.state.log_history if "eval_nll" in log]
+    assert min(scores) < scores[-1]  # the rate is large: the last weights are not the best
+    assert trainer.evaluate()["eval_nll"] == pytest.approx(min(scores), rel=1e-5)
+
+
 def test_what_has_a_kl_has_no_weight_decay_and_factors_have_a_rate(tmp_path: Path) -> None:
     model = rank1(bert())
     trainer = Trainer(
