@@ -24,7 +24,7 @@ PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
 def test_core_dependencies():
     names = {requirement.split(">")[0] for requirement in PROJECT["dependencies"]}
     assert names == {"torch", "numpy", "safetensors"}
-    extras = {"train", "sklearn", "report", "transformers", "cluster", "all", "dev"}
+    extras = {"train", "sklearn", "report", "transformers", "tune", "cluster", "all", "dev"}
     assert set(PROJECT["optional-dependencies"]) == extras
 
 

@@ -7,6 +7,8 @@ import numpy as np
 import pytest
 import torch
 import yaml
+from accelerate import Accelerator
+from accelerate.state import AcceleratorState, GradientState
 from torch import nn
 from training_runs import DIGITS, MLP, small, weights
 
@@ -147,6 +149,17 @@ def test_steps_instead_of_epochs(tmp_path):
     whole = train(tmp_path / "epochs", epochs=2, annealing="none")
     for name in ("loss", "nll", "kl"):
         assert [line[name] for line in steps_of(short)] == [line[name] for line in steps_of(whole)[:6]]
+
+
+def test_an_accelerator_of_others_in_this_process_keeps_its_precision(tmp_path):
+    others = Accelerator(mixed_precision="bf16", cpu=True)
+    try:
+        assert fit(small(epochs=1), tmp_path / "run", quiet=True).result is not None  # in fp32
+        assert others.mixed_precision == "bf16"
+        assert others.sync_gradients
+    finally:
+        AcceleratorState._reset_state(reset_partial_state=True)
+        GradientState._reset_state()
 
 
 def test_the_best_checkpoint_has_the_least_validation_nll(tmp_path):

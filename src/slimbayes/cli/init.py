@@ -108,8 +108,7 @@ def init(
             )
         else:
             content = START
-        simple = tables.simple_words(method, members, epochs, max_seconds, lr, seed)
-        content = with_overrides(content, [*simple, *changes])
+        content = with_overrides(content, tables.all_words(changes, method, members, epochs, max_seconds, lr, seed))
         parsed: TrainConfig = parse_config(content)
         check_network(parsed.net)
         check_method(parsed.method)

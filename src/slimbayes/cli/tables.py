@@ -3,7 +3,7 @@
 import json
 import sys
 import warnings
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from enum import StrEnum
 from pathlib import Path
@@ -30,9 +30,9 @@ __all__ = [
     "Target",
     "TaskOption",
     "TaskWord",
+    "all_words",
     "content_of",
     "is_table",
-    "simple_words",
     "told_once",
 ]
 
@@ -91,7 +91,8 @@ class TableWords(NamedTuple):
         return [f"--{name}" for name, value in self._asdict().items() if value]
 
 
-def simple_words(
+def all_words(
+    overrides: Sequence[str] | None,
     method: str | None = None,
     members: int | None = None,
     epochs: int | None = None,
@@ -100,14 +101,13 @@ def simple_words(
     seed: int | None = None,
     data_dir: Path | None = None,
 ) -> list[str]:
-    """Return simple options as words such as ``epochs=5``.
+    """Return simple options and words such as ``epochs=5`` in one list, in which parts go before what is in them.
 
     Example:
-        >>> simple_words(method="k_tied", epochs=5)
-        ['method="k_tied"', 'epochs=5']
+        >>> all_words(["data=digits"], method="k_tied", epochs=5, data_dir=Path("data"))
+        ['method="k_tied"', 'data=digits', 'epochs=5', 'data.folder="data"']
     """
     values = {
-        "method": method,
         "method.members": members,
         "epochs": epochs,
         "max_seconds": max_seconds,
@@ -115,7 +115,9 @@ def simple_words(
         "seed": seed,
         "data.folder": None if data_dir is None else str(data_dir),
     }
-    return [f"{key}={json.dumps(value)}" for key, value in values.items() if value is not None]
+    first = [] if method is None else [f"method={json.dumps(method)}"]
+    rest = [f"{key}={json.dumps(value)}" for key, value in values.items() if value is not None]
+    return [*first, *(overrides or ()), *rest]
 
 
 def is_table(path: Path, words: TableWords) -> bool:

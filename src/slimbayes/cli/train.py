@@ -105,8 +105,7 @@ def train(
         if ignore_memory:
             os.environ["SLIMBAYES_IGNORE_MEMORY"] = "1"  # for the processes of a grid as well
         content = tables.content_of(config, words, quiet)
-        simple = tables.simple_words(method, members, epochs, max_seconds, lr, seed, data_dir)
-        overrides = [*simple, *(overrides or ())]
+        overrides = tables.all_words(overrides, method, members, epochs, max_seconds, lr, seed, data_dir)
         from slimbayes.training.grid import is_grid
 
         if is_grid(content):

@@ -92,11 +92,11 @@ def tune(
         if is_grid(content):
             raise ValueError(f"Expected one configuration to tune, but {config} is a grid: it has a key `base`.")
         own = {"trials": trials, "pruner": pruner}
-        simple = [
-            *tables.simple_words(method, members, epochs, max_seconds, None, seed, data_dir),
+        changes = [
+            *tables.all_words(overrides, method, members, epochs, max_seconds, None, seed, data_dir),
             *(f"tune.{key}={json.dumps(value)}" for key, value in own.items() if value is not None),
         ]
-        parsed: TrainConfig = parse_config(with_overrides(content, [*simple, *(overrides or ())]))
+        parsed: TrainConfig = parse_config(with_overrides(content, changes))
         check_given(parsed.net, trust or (), config)
         from slimbayes._allocator import keep_freed_memory
         from slimbayes.training.tuning import tune as tune_config

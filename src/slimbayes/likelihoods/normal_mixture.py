@@ -29,7 +29,7 @@ class GaussianMixture(Likelihood):
     Example:
         >>> likelihood = GaussianMixture(components=2)
         >>> outputs = torch.tensor([[[0.0, 0.0, -1.0, 1.0, -3.0, -3.0]]])
-        >>> [part.round(decimals=3).item() for part in likelihood.moments(outputs)]
+        >>> [round(part.item(), 3) for part in likelihood.moments(outputs)]
         [0.0, 1.001]
     """
 

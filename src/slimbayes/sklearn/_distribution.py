@@ -69,7 +69,7 @@ class PredictiveDistribution:
     Example:
         >>> one = np.ones((1, 1, 2))
         >>> d = PredictiveDistribution(one, np.array([[[0.0, 10.0]]]), one, normal())
-        >>> d.mean, d.std, d.ppf(0.5).round(6)
+        >>> d.mean, d.std, abs(d.ppf(0.5).round(6))
         (array([ 0., 10.]), array([1., 1.]), array([ 0., 10.]))
         >>> d.cdf([0.0, 10.0]), d.ppf([0.05, 0.95]).round(2)
         (array([0.5, 0.5]), array([[-1.64,  1.64],

@@ -120,11 +120,14 @@ def default_folder(config: TrainConfig) -> Path:
 
 @contextmanager
 def accelerating(config: TrainConfig, folder: Path) -> Iterator[Accelerator]:
-    """Yield an accelerator; afterwards the next run in this process may choose its precision anew."""
+    """Yield an accelerator of this run's precision, whatever others in this process have, and give them theirs back."""
     for tracker in config.trackers:
         if find_spec(tracker) is None:
             raise ImportError(f"trackers: {tracker} is not installed. Run: pip install {tracker}")
     accelerator = None
+    others = dict(AcceleratorState._shared_state), dict(GradientState._shared_state)  # such as Hugging Face's Trainer
+    AcceleratorState._reset_state()
+    GradientState._reset_state()
     try:
         accelerator = Accelerator(
             mixed_precision=PRECISIONS[config.precision],
@@ -142,5 +145,7 @@ def accelerating(config: TrainConfig, folder: Path) -> Iterator[Accelerator]:
             for tracker in accelerator.trackers:  # end_training would also end the group of processes
                 tracker.finish()
         distributed = torch.distributed.is_available() and torch.distributed.is_initialized()
-        AcceleratorState._reset_state(reset_partial_state=not distributed)
+        AcceleratorState._reset_state(reset_partial_state=not distributed and not others[0])
         GradientState._reset_state()
+        AcceleratorState._shared_state.update(others[0])
+        GradientState._shared_state.update(others[1])
