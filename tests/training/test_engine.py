@@ -152,6 +152,8 @@ def test_steps_instead_of_epochs(tmp_path):
 
 
 def test_an_accelerator_of_others_in_this_process_keeps_its_precision(tmp_path):
+    AcceleratorState._reset_state(reset_partial_state=True)  # of tests before this one
+    GradientState._reset_state()
     others = Accelerator(mixed_precision="bf16", cpu=True)
     try:
         assert fit(small(epochs=1), tmp_path / "run", quiet=True).result is not None  # in fp32
